@@ -1,0 +1,89 @@
+"""Every error that a user can cause, and the source excerpt that shows where."""
+
+import difflib
+import inspect
+import linecache
+from collections.abc import Iterable
+from pathlib import Path
+
+import attrs
+
+PACKAGE = str(Path(__file__).parent)
+
+
+@attrs.frozen
+class Location:
+    """A span of the user's source: 1-based line, 0-based columns."""
+
+    file: str
+    line: int
+    start: int = 0
+    end: int = 0
+
+    @classmethod
+    def of_caller(cls) -> "Location":
+        """Return the span of the innermost call made from outside the flowrl package."""
+        frame = inspect.currentframe()
+        while frame and frame.f_code.co_filename.startswith(PACKAGE):
+            frame = frame.f_back
+        assert frame is not None, "every call into flowrl starts outside of it"
+        line, last, start, end = list(frame.f_code.co_positions())[frame.f_lasti // 2]
+        if last != line:  # a call over several lines: mark its first line to the end
+            end = None
+        return cls(frame.f_code.co_filename, line or frame.f_lineno, start or 0, end or 0)
+
+    def excerpt(self) -> str:
+        """Return `file:line`, the source line, and a caret under the call."""
+        text = linecache.getline(self.file, self.line).rstrip()
+        if not text:
+            return f"  {self}"
+        width = max(1, min(self.end or len(text), len(text)) - self.start)
+        number = f"{self.line:>5} | "
+        return f"  {self}\n{number}{text}\n{' ' * (len(number) + self.start)}{'^' * width}"
+
+    def __str__(self) -> str:
+        return f"{Path(self.file).name}:{self.line}"
+
+
+class FlowrlError(Exception):
+    """An error that is the user's to fix: what was expected and came, where, and what to do.
+
+    Args:
+        problem: what was expected and what came, in one sentence.
+        where: the file, line, key or row; an excerpt for source code.
+        made: where the bad value was made, if that is elsewhere.
+        hint: what to do or write instead.
+    """
+
+    def __init__(
+        self, problem: str, *, where: str = "", made: Iterable[str] = (), hint: str = ""
+    ) -> None:
+        self.problem, self.where, self.hint = problem, where, hint
+        parts = [problem, where, *made, f"help: {hint}" if hint else ""]
+        super().__init__("\n".join(part for part in parts if part))
+
+
+class ProgramError(FlowrlError):
+    """A program that cannot be traced, typed or compiled."""
+
+
+class RunFileError(FlowrlError):
+    """A run file with an unknown key, a wrong type or a contradiction."""
+
+
+class DataError(FlowrlError):
+    """A data file or row that cannot be used."""
+
+
+class RewardError(FlowrlError):
+    """A reward function that failed, or returned what is not a number per completion."""
+
+
+class EngineError(FlowrlError):
+    """An engine that cannot do what it was asked."""
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return ` (did you mean `x`?)` for the known name closest to `name`, or nothing."""
+    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    return f" (did you mean `{close[0]}`?)" if close else ""

@@ -1,0 +1,143 @@
+"""What an engine is: one small protocol a kind."""
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import attrs
+from torch import Tensor
+
+from flowrl.functional.ragged import Ragged
+
+
+@attrs.frozen
+class Sampling:
+    """How to sample. Temperature 0 is greedy; top_p 1 and top_k 0 are off."""
+
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    max_tokens: int = 256
+    min_tokens: int = 0
+    stop: tuple[str, ...] = ()
+    """Strings that end a completion; the tokens that spell them stay in it."""
+    stop_tokens: tuple[int, ...] = ()
+    """Token ids that end a completion, besides the tokenizer's end of sequence."""
+
+
+@attrs.frozen
+class Request:
+    """`n` completions of one prompt; sample i is seeded with `seed + i`."""
+
+    prompt: Sequence[int]
+    seed: int
+    n: int = 1
+
+
+@attrs.frozen
+class Completion:
+    """One sample. `tokens` includes the end-of-sequence token if there is one.
+
+    logprobs: natural logs under the distribution that was sampled from, one a token.
+    truncated: the token limit was reached before a stop.
+    """
+
+    tokens: list[int]
+    logprobs: list[float]
+    truncated: bool
+
+
+class Generator(Protocol):
+    """Samples from a language model."""
+
+    def load(self, weights: Mapping[str, Tensor], version: int) -> None:
+        """Take new weights; everything cached from the old ones is gone."""
+        ...
+
+    def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[list[Completion]]:
+        """Return n completions for each request. The requests are one block: computed together."""
+        ...
+
+
+@attrs.frozen(eq=False)
+class Sequences:
+    """What a model reads: row i is context[i] followed by tokens[i].
+
+    context: i64[row, context], at least one token each. tokens: i64[row, token].
+    """
+
+    context: Ragged
+    tokens: Ragged
+
+    def __len__(self) -> int:
+        return len(self.tokens.lengths[-1])
+
+
+Outputs = dict[str, Tensor]
+"""Per-token results, packed as `Sequences.tokens` is: `logprobs`, `entropy`, `values`,
+`token_rewards`; per-row ones: `rewards`. All float32 (float64 if the model is)."""
+
+
+class Loss(Protocol):
+    """A loss as the trainer sees it. Rows are indices into the batch."""
+
+    one_pass: bool
+    """Whether the loss is a sum over rows once its divisors are known."""
+
+    def part(self, new: Outputs, rows: Tensor) -> Tensor:
+        """Return these rows' share of the loss, differentiable in `new`; shares add up to it."""
+        ...
+
+    def cotangents(self, new: Outputs) -> tuple[Tensor, Outputs]:
+        """Return the loss of the whole batch and its gradient in every entry of `new`."""
+        ...
+
+
+@attrs.frozen
+class Update:
+    """What one optimiser step did.
+
+    stats: `loss`, `grad_norm` (before clipping), `learning_rate`, `microbatches`.
+    new: the outputs that the loss read, for the whole batch, without gradient.
+    """
+
+    stats: dict[str, float]
+    new: Outputs
+
+
+class Scorer(Protocol):
+    """Runs a model forward."""
+
+    def forward(self, batch: Sequences, outputs: Sequence[str], temperature: float) -> Outputs:
+        """Return the named outputs, without gradient."""
+        ...
+
+
+class Trainer(Scorer, Protocol):
+    """Trains a model. Its weights change in place, at `update` only."""
+
+    def update(
+        self,
+        batch: Sequences,
+        outputs: Sequence[str],
+        temperature: float,
+        loss: Loss,
+        step: int,
+    ) -> Update:
+        """Take one optimiser step; `step` (0-based, of the run) sets the learning rate."""
+        ...
+
+    def weights(self) -> Mapping[str, Tensor]:
+        """Return the current weights by name; they alias the trainer's own where possible."""
+        ...
+
+    def state_dict(self) -> dict[str, object]:
+        """Return weights and optimiser state, as clones."""
+        ...
+
+    def load_state_dict(self, state: Mapping[str, object]) -> None:
+        """Return to a state."""
+        ...
+
+    def save(self, folder: str) -> None:
+        """Write a folder that transformers' `from_pretrained` loads."""
+        ...
