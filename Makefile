@@ -1,0 +1,55 @@
+# Two commands set everything up on a fresh machine: `make demo` and `make test`.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/installed
+
+# What the demo runs: `make demo ALGO=ppo`, `make demo MODEL=smollm2`, `make demo SEED=1`.
+ALGO   = grpo
+MODEL  = tiny
+SEED   = 0
+
+.PHONY: help system install demo test test-fast lint format clean
+
+help:
+	@echo "make demo        train a small model by RL on this machine (ALGO=grpo|ppo, MODEL=tiny|smollm2, SEED=0)"
+	@echo "make test        run every test"
+	@echo "make test-fast   leave the slow tests out"
+	@echo "make lint        style, types, import layers, file sizes"
+	@echo "make format      rewrite the files in the project's style"
+	@echo "make clean       remove what was installed and cached; runs/ stays"
+
+system:
+	@PYTHON="$(PYTHON)" scripts/system.sh
+
+install: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt | system
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev]"
+	@touch $@
+
+demo: install
+	$(BIN)/python examples/demo/demo.py --algo $(ALGO) --model $(MODEL) --seed $(SEED)
+
+test: install
+	$(BIN)/python -m pytest
+
+test-fast: install
+	$(BIN)/python -m pytest -m "not slow"
+
+lint: install
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/python scripts/check_sizes.py
+	$(BIN)/lint-imports --no-cache
+	$(BIN)/mypy
+
+format: install
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
