@@ -1,1 +1,1 @@
-"""."""
+"""Reward functions, called in worker processes under a time limit."""

@@ -1,0 +1,85 @@
+"""One call of a reward function, and the check of what it returns."""
+
+import math
+import numbers
+import reprlib
+import traceback
+from collections.abc import Callable, Mapping
+from decimal import Decimal
+from typing import Any, Literal
+
+import attrs
+
+from flowrl.errors import Location
+
+Kind = Literal["exception", "timeout", "not_a_number", "wrong_count", "wrong_type"]
+
+LONGEST_TEXT = 2000
+
+
+@attrs.frozen
+class Fault:
+    """Why there is no score. `text` goes on from "the function"; `source` is where it raised."""
+
+    kind: Kind
+    text: str
+    source: str = ""
+
+
+Reply = list[float | Fault] | Fault
+"""A score or a fault for each completion, or the fault of the whole call."""
+
+
+def call(function: Callable[..., Any], arguments: Mapping[str, Any], count: int) -> Reply:
+    """Score `count` completions in one call. Whatever the function does, a reply comes back."""
+    try:
+        result = function(**arguments)
+        items = result.tolist() if hasattr(result, "tolist") else result
+        if not isinstance(items, list | tuple):
+            return Fault("wrong_type", f"returned {_typed(result)}, not a list of {count} numbers")
+        if len(items) != count:
+            return Fault(
+                "wrong_count",
+                f"returned {counted(len(items), 'score')} for {counted(count, 'completion')}",
+            )
+        return [_number(item) for item in items]
+    except (Exception, SystemExit) as error:
+        return Fault("exception", f"raised {described(error)}", raised_at(error))
+
+
+def counted(count: int, noun: str) -> str:
+    """Return `1 score`, `2 scores`."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def described(error: BaseException) -> str:
+    """Return the exception's type and text, as the last lines of a traceback have them."""
+    return "".join(traceback.format_exception_only(error)).strip()[:LONGEST_TEXT]
+
+
+def raised_at(error: BaseException) -> str:
+    """Return an excerpt of the innermost line in the file that was called, if any was reached."""
+    frames = traceback.extract_tb(error.__traceback__)[1:]
+    own = [frame for frame in frames if frame.filename == frames[0].filename]
+    at = own[-1] if own else None
+    if at is None or at.lineno is None:
+        return ""
+    end = (at.end_colno if at.end_lineno == at.lineno else None) or 0  # 0: to the line's end
+    return Location(at.filename, at.lineno, at.colno or 0, end).excerpt()
+
+
+def _number(item: Any) -> float | Fault:
+    if item is None:
+        return Fault("not_a_number", "returned None")
+    value = item.item() if getattr(item, "ndim", None) == 0 else item  # of numpy or torch
+    if not isinstance(value, numbers.Real | Decimal):
+        return Fault("wrong_type", f"returned {_typed(item)} where a number belongs")
+    try:
+        score = float(value)
+    except OverflowError:
+        score = math.inf
+    return score if math.isfinite(score) else Fault("not_a_number", f"returned {score}")
+
+
+def _typed(value: Any) -> str:
+    return f"{type(value).__name__} ({reprlib.repr(value)})"

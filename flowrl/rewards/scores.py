@@ -1,0 +1,116 @@
+"""Scores, the rows that have none, and what a run does about those."""
+
+from collections.abc import Sequence
+from typing import Literal
+
+import attrs
+
+from flowrl.errors import RewardError
+from flowrl.rewards.call import Kind
+from flowrl.runtime.rows import Row
+
+Policy = Literal["fail", "drop_group", "score_zero"]
+"""`on_reward_error` of the run file."""
+
+
+@attrs.frozen
+class Failure:
+    """A completion without a score: its index, and what the function did."""
+
+    index: int
+    kind: Kind
+    text: str
+    source: str = ""
+    """An excerpt of the line that raised."""
+
+
+@attrs.frozen
+class Scores:
+    """What a reward function says of some completions.
+
+    values: one a completion; None where the function failed.
+    failures: by index, one for each None.
+    recovered: calls that failed although each of their completions, called alone, did not.
+    """
+
+    function: str
+    values: list[float | None]
+    failures: list[Failure]
+    recovered: int = 0
+
+    def counts(self) -> dict[str, float]:
+        """Return the metrics that keep a failure from vanishing."""
+        timeouts = sum(failure.kind == "timeout" for failure in self.failures)
+        return {
+            "reward/errors": float(len(self.failures) - timeouts),
+            "reward/timeouts": float(timeouts),
+            "reward/recovered": float(self.recovered),
+        }
+
+    def check(self, policy: Policy, rows: Sequence[Row], samples: Sequence[int], step: int) -> None:
+        """Raise the first failure that `policy` does not go on from.
+
+        Args:
+            policy: `on_reward_error`.
+            rows: the row of each completion.
+            samples: the number of each completion among those of its prompt, from 0.
+            step: the step of the run.
+
+        Raises:
+            RewardError: naming the function, what it did, the row, sample and step.
+        """
+        failure = fatal(policy, self.failures)
+        if failure:
+            row, sample = rows[failure.index], samples[failure.index]
+            raise failure_error(failure, row, sample, step, self.function)
+
+
+def fatal(policy: Policy, failures: Sequence[Failure]) -> Failure | None:
+    """Return the first failure that ends the run.
+
+    Under "fail" that is any. A wrong type is always one: no sample is to blame for it, and a
+    run that dropped or zeroed all of them would train on nothing.
+    """
+    ending = (f for f in failures if policy == "fail" or f.kind == "wrong_type")
+    return next(ending, None)
+
+
+def failure_error(failure: Failure, row: Row, sample: int, step: int, function: str) -> RewardError:
+    """Return the error of one failure, with all that is known of it."""
+    advice = {
+        "exception": "mend the function or the row",
+        "timeout": "raise `time_limit` if the function was only slow",
+        "not_a_number": "return a finite number for every completion",
+        "wrong_count": "return one number for each completion, in their order",
+        "wrong_type": "return numbers: one int, float, bool or 0-d array for each completion",
+    }[failure.kind]
+    if failure.kind != "wrong_type":
+        advice += '; or set `on_reward_error` to "drop_group" or "score_zero" to go on without it'
+    return RewardError(
+        f"the reward function `{function}` {failure.text}",
+        where=f"  {row.where} (row {row.id}), sample {sample}, step {step}",
+        made=[failure.source],
+        hint=advice,
+    )
+
+
+def apply_policy(
+    policy: Policy, scores: Scores, groups: Sequence[int]
+) -> tuple[list[float], list[bool]]:
+    """Return the values to train on, and which completions to keep.
+
+    Args:
+        policy: `on_reward_error`; the caller has raised what is `fatal` under it.
+        scores: of some completions.
+        groups: the group (prompt) of each.
+
+    Returns:
+        values: NaN where there is no score and the completion is not kept.
+        keep: False for every member of a group with a failure, under "drop_group".
+    """
+    assert fatal(policy, scores.failures) is None, "raise it before: Scores.check"
+    if policy == "score_zero":
+        return [0.0 if v is None else v for v in scores.values], [True] * len(scores.values)
+    failed = {groups[failure.index] for failure in scores.failures}
+    values = [float("nan") if v is None else v for v in scores.values]
+    return values, [group not in failed for group in groups]

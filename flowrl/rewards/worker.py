@@ -1,0 +1,102 @@
+"""The worker process: imports the reward functions, then calls them as asked.
+
+`main` runs with one argument, the descriptor of the socket to its parent (process.py). A thread
+receives, so that the functions run in the main thread (where `signal.alarm` works) and the end
+of the parent is seen at any time. The reply to the first message, `Start`, is `Started` or a
+`FlowrlError`; the reply to each `Call` is a `Reply`.
+"""
+
+import faulthandler
+import os
+import pickle
+import queue
+import signal
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from flowrl.errors import FlowrlError, RewardError
+from flowrl.rewards.call import Fault, Reply, call, described
+from flowrl.rewards.resolve import Columns, columns, resolve
+
+GRACE = 5.0
+"""Seconds past its time limit after which a call ends itself: by then the parent should have."""
+
+
+@attrs.frozen
+class Start:
+    """The functions to import, by the reward's name: the function's name and its options."""
+
+    folder: Path
+    functions: Mapping[str, tuple[str, Mapping[str, Any]]]
+
+
+Started = dict[str, Columns]
+"""The columns of each function."""
+
+
+@attrs.frozen
+class Call:
+    """Score `count` completions."""
+
+    name: str
+    arguments: Mapping[str, Any]
+    count: int
+    time_limit: float
+
+
+def main() -> None:
+    """Serve the parent until it closes the connection or dies."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    parent: Connection[Any, Any] = Connection(int(sys.argv[1]))
+    messages: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+    threading.Thread(target=_receive, args=(parent, messages), daemon=True).start()
+    functions: dict[str, Callable[..., Any]] = {}
+    parent.send(_start(pickle.loads(messages.get()), functions))
+    while True:
+        parent.send(_answer(messages.get(), functions))
+
+
+def _receive(parent: "Connection[Any, Any]", messages: "queue.SimpleQueue[bytes]") -> None:
+    started_by = os.getppid()
+    try:
+        while True:
+            if parent.poll(1.0):
+                messages.put(parent.recv_bytes())
+            elif os.getppid() != started_by:  # its end may live on in a fork of it
+                break
+    finally:
+        os.killpg(os.getpgrp(), signal.SIGKILL)  # and whatever the functions have started
+
+
+def _start(start: Start, functions: dict[str, Callable[..., Any]]) -> Started | FlowrlError:
+    started: Started = {}
+    for name, (function, options) in start.functions.items():
+        try:
+            functions[name] = resolve(function, options, start.folder)
+            started[name] = columns(functions[name])
+        except FlowrlError as error:
+            return error
+        except Exception as error:
+            return RewardError(f"loading `{function}` raised {described(error)}")
+    return started
+
+
+def _answer(message: bytes, functions: Mapping[str, Callable[..., Any]]) -> Reply:
+    try:
+        asked: Call = pickle.loads(message)
+    except Exception as error:
+        return Fault("exception", f"was not called: its columns raised {described(error)}")
+    # The parent kills a call that is too long. If it was killed itself while the function holds
+    # the interpreter's lock (a regular expression that backtracks), no thread of ours runs: this
+    # timer needs no lock.
+    faulthandler.dump_traceback_later(asked.time_limit + GRACE, exit=True, file=2)
+    try:
+        return call(functions[asked.name], asked.arguments, asked.count)
+    finally:
+        faulthandler.cancel_dump_traceback_later()
