@@ -1,0 +1,135 @@
+"""Rows that were checked, and the order in which they are drawn."""
+
+import random
+from collections import Counter
+from collections.abc import Sequence
+
+import attrs
+import torch
+
+from flowrl.data.entry import Completion, Entry
+from flowrl.data.record import RowError
+from flowrl.data.spec import Kind
+from flowrl.errors import DataError
+from flowrl.functional.ragged import Ragged
+from flowrl.runtime.rows import Batch, ExampleBatch, PairBatch, PromptBatch
+
+SHOWN = 3
+"""How many of the rows skipped for one reason `sentence` names."""
+
+
+@attrs.frozen(eq=False)
+class Dataset:
+    """The rows that a run draws from, in memory.
+
+    Attributes:
+        source: the source's name, for messages.
+        kind: what a batch is.
+        entries: the rows that are left, in the order of the source.
+        skips: why each other row is not among them.
+        seed: of the order.
+        shuffle: whether epochs have an order of their own.
+        epochs: how often each row may be drawn; None for no end.
+    """
+
+    source: str
+    kind: Kind
+    entries: tuple[Entry, ...]
+    skips: tuple[RowError, ...]
+    seed: int
+    shuffle: bool
+    epochs: int | None
+
+    @property
+    def rows(self) -> int:
+        """The number of rows in an epoch."""
+        return len(self.entries)
+
+    @property
+    def skipped(self) -> dict[str, int]:
+        """The number of rows left out, by reason."""
+        return dict(Counter(skip.reason for skip in self.skips))
+
+    def sentence(self) -> str:
+        """Return one line: the rows kept, and which were skipped and why."""
+        parts = [
+            f"{count} {reason} ({self._places(reason)})" for reason, count in self.skipped.items()
+        ]
+        kept = f"{self.source}: {self.rows} rows"
+        return f"{kept}, {len(self.skips)} skipped: {', '.join(parts)}" if parts else kept
+
+    def _places(self, reason: str) -> str:
+        places = [skip.where for skip in self.skips if skip.reason == reason]
+        return ", ".join(places[:SHOWN]) + (", ..." if len(places) > SHOWN else "")
+
+    def order(self, epoch: int) -> Sequence[int]:
+        """Return the indices of `entries` as an epoch draws them: each once."""
+        if not self.shuffle:
+            return range(self.rows)
+        draw = random.Random(f"{self.seed}/{epoch}").random  # documented to stay the same
+        keys = [draw() for _ in self.entries]
+        return sorted(range(self.rows), key=keys.__getitem__)
+
+    def cursor(self, position: int = 0) -> "DataCursor":
+        """Return a place in the data, `position` rows after the start."""
+        return DataCursor(self, position)
+
+
+@attrs.define(eq=False)
+class DataCursor:
+    """A place in a data set; see `flowrl.runtime.rows.Cursor`."""
+
+    dataset: Dataset
+    position: int = 0
+    _epoch: int = attrs.field(default=-1, init=False)
+    _order: Sequence[int] = attrs.field(factory=list, init=False)
+
+    def take(self, count: int) -> Batch:
+        """Return the next `count` rows, over the end of an epoch if need be.
+
+        Raises:
+            DataError: fewer rows are left; none is drawn.
+        """
+        rows, epochs = self.dataset.rows, self.dataset.epochs
+        if epochs is not None and self.position + count > rows * epochs:
+            left = max(0, rows * epochs - self.position)
+            raise DataError(
+                f"{count} rows were asked for, and {left} are left of {epochs} epochs "
+                f"of {rows} rows",
+                where=self.dataset.source,
+                hint="raise `epochs`, leave it out to go on for ever, or train fewer steps",
+            )
+        drawn = [self._at(self.position + index) for index in range(count)]
+        self.position += count
+        return collate(self.dataset.kind, drawn)
+
+    def _at(self, position: int) -> Entry:
+        epoch, index = divmod(position, self.dataset.rows)
+        if epoch != self._epoch:
+            self._epoch, self._order = epoch, self.dataset.order(epoch)
+        return self.dataset.entries[self._order[index]]
+
+
+def collate(kind: Kind, entries: Sequence[Entry]) -> Batch:
+    """Pack entries into a batch; nothing is padded."""
+    rows = tuple(entry.row for entry in entries)
+    context = Ragged.of_rows([entry.context for entry in entries], torch.int64)
+    completions = [completion for entry in entries for completion in entry.completions]
+    if kind == "prompts":
+        return PromptBatch(rows, context)
+    tokens, mask = _packed(completions)
+    if kind == "examples":
+        return ExampleBatch(rows, context, tokens, mask)
+    samples = torch.full((len(rows),), 2)
+    return PairBatch(
+        rows,
+        context,
+        Ragged(tokens.values, (samples, *tokens.lengths)),
+        Ragged(mask.values, (samples, *mask.lengths)),
+    )
+
+
+def _packed(completions: Sequence[Completion]) -> tuple[Ragged, Ragged]:
+    tokens = Ragged.of_rows([completion.tokens for completion in completions], torch.int64)
+    mask = Ragged.of_rows([completion.mask for completion in completions], torch.bool)
+    return tokens, mask

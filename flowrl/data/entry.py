@@ -1,0 +1,153 @@
+"""A row made ready: what reward functions see, and the ids that engines are sent."""
+
+from collections.abc import Callable
+
+import attrs
+import torch
+from torch import Tensor
+
+from flowrl.data.encoder import Encoder, EncodingError
+from flowrl.data.prompt import (
+    Message,
+    Prompt,
+    as_turns,
+    chat_prompt,
+    messages,
+    raw_prompt,
+    whole_prompt,
+)
+from flowrl.data.record import SKIP_HINT, Record, RowError
+from flowrl.data.spec import DataSpec, Kind
+from flowrl.runtime.rows import Row
+
+LONG_PROMPT = "long prompt"
+LONG_HINT = 'raise `max_prompt_tokens`, or set `on_long_prompt` to "skip" or "truncate_left"'
+
+
+@attrs.frozen(eq=False)
+class Completion:
+    """What follows a prompt. tokens: i64[token]. mask: bool[token], True if trained."""
+
+    tokens: Tensor
+    mask: Tensor
+
+
+@attrs.frozen(eq=False)
+class Entry:
+    """A row, its prompt's ids i64[context], and no, one or two completions by kind."""
+
+    row: Row
+    context: Tensor
+    completions: tuple[Completion, ...] = ()
+
+
+@attrs.frozen
+class Preparer:
+    """Makes entries of one kind from records."""
+
+    spec: DataSpec
+    encoder: Encoder
+    kind: Kind
+    needs: frozenset[str]
+
+    def entry(self, record: Record) -> Entry:
+        """Check a record and encode it.
+
+        Raises:
+            RowError: this row cannot be used.
+            DataError: no row can be used.
+        """
+        for column in sorted(self.needs):
+            record.value(column)
+        try:
+            return MAKE[self.kind](self, record)
+        except EncodingError as error:
+            raise RowError("bad text", str(error), where=record.where, hint=SKIP_HINT) from error
+
+    def prompt(self, record: Record) -> Entry:
+        """Make an entry of a prompt alone."""
+        prompt = whole_prompt(raw_prompt(record, self.spec), self.spec)
+        if not isinstance(prompt, str) and prompt[-1]["role"] == "assistant":
+            raise RowError(
+                "no open turn",
+                "the last message is the assistant's, so there is nothing to answer",
+                where=record.where,
+            )
+        return self._entry(record, *self._opening(record, prompt))
+
+    def example(self, record: Record) -> Entry:
+        """Make an entry of a prompt and its completion, or of a whole conversation."""
+        text, context, completion = self._completed(record, self.spec.completion_key)
+        return self._entry(record, text, context, completion)
+
+    def pair(self, record: Record) -> Entry:
+        """Make an entry of a prompt with the chosen and the rejected completion."""
+        text, context, chosen = self._completed(record, self.spec.chosen_key)
+        _, other, rejected = self._completed(record, self.spec.rejected_key)
+        if context != other:
+            problem = "the chosen and the rejected conversation do not share their prompt"
+            raise RowError("wrong pair", problem, where=record.where)
+        return self._entry(record, text, context, chosen, rejected)
+
+    def _completed(self, record: Record, key: str) -> tuple[str, list[int], Completion]:
+        """Return the prompt's text and ids, and the completion in a column."""
+        raw = raw_prompt(record, self.spec)
+        turns = _conversation(record, self.spec, raw, key)
+        if turns is not None:
+            return self._split(record, turns)
+        text, context = self._opening(record, whole_prompt(raw, self.spec))
+        tokens = self.encoder.completion_ids(record.text(key))
+        return text, context, _completion(tokens, [True] * len(tokens))
+
+    def _opening(self, record: Record, prompt: Prompt) -> tuple[str, list[int]]:
+        text = self.encoder.text(prompt, record.columns.get("tools"))
+        return text, self.encoder.prompt_ids(text)
+
+    def _split(self, record: Record, turns: list[Message]) -> tuple[str, list[int], Completion]:
+        """Split a conversation where the assistant first writes."""
+        ids, mask = self.encoder.conversation(turns, record.columns.get("tools"))
+        if True not in mask[1:]:
+            problem = "no message is the assistant's, so there is nothing to train on"
+            raise RowError("no completion", problem, where=record.where)
+        start = mask.index(True, 1)
+        end = len(mask) - mask[::-1].index(True)
+        text = str(self.encoder.tokenizer.decode(ids[:start]))
+        return text, ids[:start], _completion(ids[start:end], mask[start:end])
+
+    def _entry(
+        self, record: Record, text: str, context: list[int], *completions: Completion
+    ) -> Entry:
+        limit = self.spec.max_prompt_tokens
+        if not context:
+            raise RowError("empty prompt", "the prompt has no tokens", where=record.where)
+        if len(context) > limit:
+            if self.spec.on_long_prompt != "truncate_left":
+                problem = f"the prompt has {len(context)} tokens; the limit is {limit}"
+                raise RowError(LONG_PROMPT, problem, where=record.where, hint=LONG_HINT)
+            context = context[-limit:]
+            text = str(self.encoder.tokenizer.decode(context))
+        row = Row(record.id, record.where, text, record.columns)
+        return Entry(row, torch.tensor(context), completions)
+
+
+MAKE: dict[Kind, Callable[[Preparer, Record], Entry]] = {
+    "prompts": Preparer.prompt,
+    "examples": Preparer.example,
+    "pairs": Preparer.pair,
+}
+
+
+def _conversation(record: Record, spec: DataSpec, raw: Prompt, key: str) -> list[Message] | None:
+    """Return prompt and completion as one chat, if the completion is messages or is missing."""
+    answer = record.columns.get(key)
+    if isinstance(answer, list):
+        own, opening = messages(record, key), as_turns(raw)
+        repeated = len(opening) if own[: len(opening)] == opening else 0
+        return [*chat_prompt(raw, spec), *own[repeated:]]
+    if answer is None and not isinstance(raw, str) and raw[-1]["role"] == "assistant":
+        return chat_prompt(raw, spec)
+    return None
+
+
+def _completion(tokens: list[int], mask: list[bool]) -> Completion:
+    return Completion(torch.tensor(tokens), torch.tensor(mask))

@@ -1,0 +1,113 @@
+"""What a source's name means, and its rows one after another."""
+
+import glob
+import json
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl
+
+import attrs
+
+from flowrl.data.reasoning import task_rows
+from flowrl.data.record import Found, Record, RowError
+from flowrl.data.tables import arrow_rows, hub_rows, parquet_rows, saved_rows
+from flowrl.data.text_files import csv_rows, jsonl_rows
+from flowrl.data.user import user_rows
+from flowrl.errors import DataError
+
+TASK = "reasoning_gym:"
+FILES = {
+    ".jsonl": jsonl_rows,
+    ".csv": csv_rows,
+    ".parquet": parquet_rows,
+    ".arrow": arrow_rows,
+}
+PYTHON_NAME = re.compile(r"(?P<path>.+\.py):(?P<attribute>\w+)")
+HUB_NAME = re.compile(r"(?P<name>[\w.-]+/[\w.-]+)(:(?P<split>[\w.\[\]:%+-]+))?")
+
+
+@attrs.frozen
+class Source:
+    """A source, its options, and the folder that its relative paths start from."""
+
+    name: str
+    options: Mapping[str, Any]
+    split: str | None
+    folder: Path
+
+    @classmethod
+    def parse(
+        cls, text: str, options: Mapping[str, Any], split: str | None, folder: Path
+    ) -> "Source":
+        """Take `?key=value&key=value` off the name of a task or a Python source."""
+        name, _, query = text.partition("?")
+        if not (name.startswith(TASK) or PYTHON_NAME.fullmatch(name)):
+            return cls(text, options, split, folder)
+        return cls(name, {**options, **_parsed(query)}, split, folder)
+
+    def records(self) -> Iterator[Record | RowError]:
+        """Yield each row, or what is wrong with it.
+
+        Raises:
+            DataError: the source does not exist or cannot be read at all.
+        """
+        for number, (where, columns) in enumerate(self._found()):
+            if isinstance(columns, RowError):
+                yield columns
+            else:
+                yield Record(number, where, columns)
+
+    def _found(self) -> Found:
+        if self.name.startswith(TASK):
+            return task_rows(self.name.removeprefix(TASK), self.options)
+        if match := PYTHON_NAME.fullmatch(self.name):
+            path = self.folder / Path(match["path"]).expanduser()
+            return user_rows(path, match["attribute"], self.name, self.options)
+        path = self.folder / Path(self.name).expanduser()
+        if path.suffix in FILES or glob.has_magic(self.name):
+            self._refuse(options=self.options, split=self.split)
+            return self._files(str(path))
+        if path.is_dir():
+            self._refuse(options=self.options)
+            return saved_rows(path, self.name, self.split)
+        if match := HUB_NAME.fullmatch(self.name):
+            return hub_rows(match["name"], match["split"] or self.split, self.options)
+        raise DataError(
+            "there is no such data source",
+            where=self.name,
+            hint=f"write a path or glob of {', '.join(FILES)} files, a folder saved by `datasets`, "
+            "a name on the hub (org/name), reasoning_gym:TASK, or path.py:name",
+        )
+
+    def _files(self, pattern: str) -> Found:
+        paths = [Path(path) for path in sorted(glob.glob(pattern, recursive=True))]
+        if not paths:
+            raise DataError(f"there is no file {pattern}", where=self.name)
+        for path in paths:
+            if path.suffix not in FILES:
+                known = ", ".join(FILES)
+                raise DataError(f"expected {known} files; got {path}", where=self.name)
+        for path in paths:
+            inside = path.is_relative_to(self.folder)
+            name = path.relative_to(self.folder) if inside else path
+            yield from FILES[path.suffix](path, str(name))
+
+    def _refuse(self, **keys: object) -> None:
+        """Refuse keys that this kind of source does not read."""
+        for key, value in keys.items():
+            if value:
+                problem = f"`{key}` means nothing for this source; got {value!r}"
+                raise DataError(problem, where=self.name, hint=f"leave `{key}` out")
+
+
+def _parsed(query: str) -> dict[str, Any]:
+    """Return the query's values, read as JSON where they are JSON, else as text."""
+    values: dict[str, Any] = {}
+    for key, text in parse_qsl(query):
+        try:
+            values[key] = json.loads(text)
+        except json.JSONDecodeError:
+            values[key] = text
+    return values

@@ -1,0 +1,106 @@
+"""What `[data]` of a run file says."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
+
+import attrs
+
+from flowrl.errors import DataError
+
+Kind = Literal["prompts", "examples", "pairs"]
+OnLongPrompt = Literal["fail", "skip", "truncate_left"]
+OnBadRow = Literal["fail", "skip"]
+
+Validator = Callable[[Any, "attrs.Attribute[Any]", Any], None]
+
+
+def _at_least(least: int) -> Validator:
+    """Refuse a smaller number; None stands for "not set"."""
+
+    def check(_: object, attribute: "attrs.Attribute[Any]", value: int | None) -> None:
+        if value is not None and value < least:
+            raise DataError(f"`{attribute.name}` must be at least {least}; got {value}")
+
+    return check
+
+
+def _one_of(*known: str) -> Validator:
+    """Refuse any other word."""
+
+    def check(_: object, attribute: "attrs.Attribute[Any]", value: str) -> None:
+        if value not in known:
+            names = ", ".join(f'"{name}"' for name in known)
+            raise DataError(f'`{attribute.name}` must be one of {names}; got "{value}"')
+
+    return check
+
+
+def _worked(_: object, attribute: "attrs.Attribute[Any]", value: Sequence[Any]) -> None:
+    """Refuse a worked example that is not a prompt and its completion."""
+    for number, example in enumerate(value, start=1):
+        if not (
+            isinstance(example, Mapping)
+            and set(example) == {"prompt", "completion"}
+            and all(isinstance(text, str) for text in example.values())
+        ):
+            raise DataError(
+                f"`{attribute.name}` {number} must be {{prompt = text, completion = text}}; "
+                f"got {example!r}"
+            )
+
+
+@attrs.frozen
+class DataSpec:
+    """Where rows come from, which become prompts, and in what order they are drawn.
+
+    Rows pass in this order: read, `unique_key` and `exclude`, `skip_rows` and `limit`, checks
+    and tokens. So two specs that differ in `skip_rows` and `limit` alone and do not overlap in
+    these hold different rows; with `unique_key`, different contents too.
+    """
+
+    source: str
+    """A path or glob of .jsonl, .csv, .parquet or .arrow files, a folder that `datasets` saved,
+    a name on the hub (`org/name` or `org/name:split`), `reasoning_gym:TASK`, or `path.py:name`:
+    rows as dicts, or a function returning them. `?key=value` after the last two adds options."""
+    options: Mapping[str, Any] = attrs.field(factory=dict)
+    """Keyword arguments of the reasoning_gym task, the Python function or the hub's loader."""
+    split: str | None = None
+    """The split of a hub name or a saved folder; may be left out where there is one only."""
+    prompt_key: str = "prompt"
+    """The column with the prompt: text, or chat messages (`question` for reasoning_gym)."""
+    completion_key: str = "completion"
+    """The column with what follows an example's prompt (`answer` for reasoning_gym)."""
+    chosen_key: str = "chosen"
+    """The column with a pair's better completion."""
+    rejected_key: str = "rejected"
+    """The column with a pair's worse completion."""
+    template: str | None = None
+    """The prompt as a `str.format` template over columns: "Question: {question}\\nAnswer:"."""
+    system: str | None = None
+    """The system message of chat prompts; a row's own stands instead."""
+    chat: bool | None = None
+    """True: text prompts become a user's turn in the chat template; messages always are chat."""
+    examples: Sequence[Mapping[str, str]] = attrs.field(factory=list, validator=_worked)
+    """Worked examples, {prompt, completion}, before each prompt: chat turns, or text."""
+    shuffle: bool = True
+    """Draw each epoch in its own order, a function of the seed and the epoch's number."""
+    seed: int | None = None
+    """The seed of the order; the run's seed if left out."""
+    epochs: int | None = attrs.field(default=None, validator=_at_least(1))
+    """How often every row may be drawn; no end if left out."""
+    max_prompt_tokens: int = attrs.field(default=1024, validator=_at_least(1))
+    """The most tokens of a prompt, as sent to the engine."""
+    on_long_prompt: OnLongPrompt = attrs.field(
+        default="fail", validator=_one_of("fail", "skip", "truncate_left")
+    )
+    """What is done with a longer prompt; `truncate_left` keeps its last tokens."""
+    on_bad_row: OnBadRow = attrs.field(default="fail", validator=_one_of("fail", "skip"))
+    """What is done with a row that cannot be read or lacks a column; skipped rows are counted."""
+    limit: int | None = attrs.field(default=None, validator=_at_least(1))
+    """Only so many rows, after `skip_rows`."""
+    skip_rows: int = attrs.field(default=0, validator=_at_least(0))
+    """Rows to leave out at the start, such as those held out by another spec's `limit`."""
+    unique_key: str | None = None
+    """Of rows that are equal in this column, ignoring case, keep the first."""
+    exclude: str | None = None
+    """Another source: no row equals one of its rows in `unique_key`, ignoring case."""
