@@ -1,6 +1,7 @@
 """Nested rows of unequal length, packed: the form of every tensor on an edge."""
 
 from collections.abc import Sequence
+from typing import Literal
 
 import attrs
 import torch
@@ -46,3 +47,61 @@ def unpad(padded: Tensor, lengths: Tensor) -> Tensor:
     """Return the packed elements of the first `lengths[i]` positions of each row."""
     position = torch.arange(padded.shape[1], device=padded.device)
     return padded[position[None] < lengths[:, None].to(padded.device)]
+
+
+def select(mask: Tensor | None, *tensors: Tensor) -> list[Tensor]:
+    """Return the tensors with 0 where `mask` is False; its gradient there is 0 as well.
+
+    Selecting before the arithmetic, not after it, is what keeps a masked NaN out of gradients.
+    """
+    if mask is None:
+        return list(tensors)
+    return [torch.where(mask, x, torch.zeros_like(x)) for x in tensors]
+
+
+def segment(
+    values: Tensor, lengths: Tensor, reduction: Literal["sum", "max", "min"] = "sum"
+) -> Tensor:
+    """Reduce packed floating `values` to one number a row; an empty row gives 0, -inf or inf.
+
+    A row's result doesn't depend on the rows beside it, not even in the last bit (on CPU).
+    """
+    if lengths.numel() == 0:
+        return values
+    return torch.segment_reduce(values, reduction, lengths=lengths)
+
+
+def spread(per_row: Tensor, mask: Tensor, *, lengths: Tensor | None = None) -> Tensor:
+    """Return [..., token] with each row's number at all of its tokens.
+
+    Args:
+        per_row: [...], one number a row.
+        mask: bool[..., token], or packed; only its form is read.
+        lengths: i64[row] if `mask` is packed.
+    """
+    if lengths is None:
+        return per_row[..., None].expand(mask.shape)
+    return per_row.repeat_interleave(lengths)
+
+
+def row_counts(mask: Tensor, *, lengths: Tensor | None = None) -> Tensor:
+    """Return i64[...], the trained tokens of each row."""
+    if lengths is None:
+        return mask.sum(-1)
+    return segment(mask.to(torch.float64), lengths).to(torch.int64)
+
+
+def discounted_sums(values: Tensor, lengths: Tensor, discount: float) -> Tensor:
+    """Return y_t = x_t + discount * y_{t+1}, within each row of packed `values`.
+
+    Each pass doubles how far ahead every element has summed, so log2(longest row) passes do.
+    """
+    ends = lengths.cumsum(0).repeat_interleave(lengths)
+    ahead = ends - torch.arange(len(values), device=values.device)  # elements from here to the end
+    longest = int(lengths.max()) if lengths.numel() else 0
+    step = 1
+    while step < longest:
+        later = torch.where(ahead > step, values.roll(-step), torch.zeros_like(values))
+        values = values + discount**step * later
+        step *= 2
+    return values

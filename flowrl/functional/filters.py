@@ -1,0 +1,80 @@
+"""Which groups of samples carry a signal, and drawing until there are enough of them."""
+
+from collections.abc import Iterable, Sequence
+from typing import Generic, TypeVar
+
+import attrs
+import torch
+from torch import Tensor
+
+from flowrl.functional.groups import Groups
+from flowrl.functional.rewards import usable
+
+Key = TypeVar("Key")
+
+
+def has_signal(rewards: Tensor, *, groups: Tensor | None = None) -> Tensor:
+    """Return whether a group's rewards are all finite and not all the same.
+
+    Largest and smallest are compared, not the deviation: that of three 0.1s is 1.4e-17.
+
+    Args:
+        rewards: f32[..., sample], or f32[N] with `groups`.
+        groups: i64[N], the group of each sample.
+
+    Returns:
+        bool[...], or bool[group] with `groups`, in the order in which the groups first appear. A
+        group of one has none.
+
+    Source: Yu et al. 2025 (DAPO), arXiv:2503.14476, sec. 3.2.
+    """
+    by = Groups.of(rewards, groups)
+    flat = rewards.flatten()
+    finite = by.min(usable(flat).to(flat.dtype)) > 0
+    kept = flat.nan_to_num()
+    signal = finite & (by.max(kept) > by.min(kept))
+    return signal.view(rewards.shape[:-1]) if groups is None else signal
+
+
+@attrs.frozen
+class Selection(Generic[Key]):
+    """What came of drawing groups.
+
+    batch: the first `target` with a signal. surplus: the others of the last round that have one.
+    dropped: those without. rounds_used: how many rounds were read.
+    """
+
+    batch: list[Key]
+    surplus: list[Key]
+    dropped: list[Key]
+    rounds_used: int
+
+
+def dynamic_filter(
+    rounds: Iterable[Iterable[tuple[Key, Sequence[float]]]], *, target: int, max_rounds: int
+) -> Selection[Key]:
+    """Read rounds of groups, in order, until `target` of them have a signal.
+
+    Args:
+        rounds: for each round, the key and rewards of its groups; read no further than needed.
+        target: groups wanted.
+        max_rounds: the most rounds to read.
+
+    Raises:
+        ValueError: the rounds ended, or reached `max_rounds`, before; says what was found.
+
+    Source: Yu et al. 2025 (DAPO), arXiv:2503.14476, sec. 3.2.
+    """
+    kept: list[Key] = []
+    dropped: list[Key] = []
+    used = 0
+    for used, groups in zip(range(1, max_rounds + 1), rounds, strict=False):
+        for key, rewards in groups:
+            signal = has_signal(torch.tensor([rewards], dtype=torch.float64)).item()
+            (kept if signal else dropped).append(key)
+        if len(kept) >= target:
+            return Selection(kept[:target], kept[target:], dropped, used)
+    raise ValueError(
+        f"wanted {target} groups with different rewards; found {len(kept)} in {used} rounds "
+        f"(max_rounds = {max_rounds}, {len(dropped)} groups dropped)"
+    )

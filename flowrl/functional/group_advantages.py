@@ -1,0 +1,110 @@
+"""Advantages of a sample over the others of its group: no critic."""
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from flowrl.functional.groups import Groups
+from flowrl.functional.ragged import select
+from flowrl.functional.rewards import require_finite
+
+
+def group_advantage(
+    rewards: Tensor,
+    *,
+    norm_by_std: bool = True,
+    ddof: int = 1,
+    eps: float = 1e-6,
+    nonfinite: Literal["raise", "exclude"] = "raise",
+    sample_ids: list[str] | None = None,
+    groups: Tensor | None = None,
+) -> Tensor:
+    """Centre each reward on its group's mean and divide by the group's deviation.
+
+    A = (r - mean) / (std + eps). A group of one, or of equal rewards, gives exactly 0.
+
+    Args:
+        rewards: f32[..., sample], or f32[N] with `groups`; in any reward unit.
+        norm_by_std: divide by the deviation (GRPO), or don't (Dr. GRPO).
+        ddof: the deviation divides by n - ddof.
+        eps: added to the deviation, in reward units.
+        nonfinite: "raise" on a NaN or infinite reward; "exclude" leaves it out of the statistics
+            and gives it 0 (its tokens should leave the loss's mask as well: `usable`).
+        sample_ids: names of the samples for that error; the flat index if None.
+        groups: i64[N], the group of each sample.
+
+    Returns:
+        The form of `rewards`; unitless, or in reward units without `norm_by_std`.
+
+    Raises:
+        ValueError: a reward isn't finite, or an option isn't known.
+
+    Source: Shao et al. 2024, arXiv:2402.03300, sec. 4.1.2; Liu et al. 2025, arXiv:2503.20783.
+    """
+    if nonfinite not in ("raise", "exclude"):
+        raise ValueError(f'nonfinite must be "raise" or "exclude"; got {nonfinite!r}')
+    if nonfinite == "raise":
+        require_finite(rewards, sample_ids)
+    used = rewards.isfinite().flatten()
+    (kept,) = select(used, rewards.flatten())
+    by = Groups.of(rewards, groups)
+    count = by.sum(used.to(kept.dtype))
+    mean = by.spread(by.sum(kept) / count.clamp(min=1))
+    centred = torch.where(used & _varied(rewards.flatten(), used, by), kept - mean, 0.0)
+    if norm_by_std:
+        std = (by.sum(centred.square()) / (count - ddof).clamp(min=1)).sqrt()
+        centred = centred / by.spread(std + eps)
+    return centred.reshape(rewards.shape)
+
+
+def leave_one_out(rewards: Tensor, *, groups: Tensor | None = None) -> Tensor:
+    """Subtract from each reward the mean of the others in its group (RLOO).
+
+    A group of one, or of equal rewards, gives exactly 0.
+
+    Args:
+        rewards: f32[..., sample], or f32[N] with `groups`.
+        groups: i64[N], the group of each sample.
+
+    Returns:
+        The form of `rewards`, in reward units.
+
+    Source: Ahmadian et al. 2024, arXiv:2402.14740, eq. 8.
+    """
+    by = Groups.of(rewards, groups)
+    size = by.spread(by.sizes).reshape(rewards.shape)
+    centred = group_advantage(rewards, norm_by_std=False, groups=groups)
+    return centred * size / (size - 1).clamp(min=1)
+
+
+def opo(rewards: Tensor, token_counts: Tensor, *, groups: Tensor | None = None) -> Tensor:
+    """Subtract from each reward its group's mean, weighted by response length.
+
+    Args:
+        rewards: f32[..., sample], or f32[N] with `groups`.
+        token_counts: i64, the same form: trained tokens of each response.
+        groups: i64[N], the group of each sample.
+
+    Returns:
+        The form of `rewards`, in reward units; exactly 0 in a group of one or of equal rewards.
+
+    Source: Hao et al. 2025, arXiv:2505.23585.
+    """
+    require_finite(rewards)
+    by = Groups.of(rewards, groups)
+    flat = rewards.flatten()
+    weights = token_counts.flatten().to(flat.dtype)
+    baseline = by.sum(weights * flat) / by.sum(weights).clamp(min=1)
+    varied = _varied(flat, flat.isfinite(), by)
+    return torch.where(varied, flat - by.spread(baseline), 0.0).reshape(rewards.shape)
+
+
+def _varied(rewards: Tensor, used: Tensor, by: Groups) -> Tensor:
+    """Return bool[N]: whether the sample's group has two different rewards, compared exactly.
+
+    A deviation would do so only up to rounding: that of three 0.1s is 1.4e-17.
+    """
+    high = by.max(rewards.where(used, -torch.inf))
+    low = by.min(rewards.where(used, torch.inf))
+    return by.spread(high > low)

@@ -1,0 +1,60 @@
+"""Mean and variance over the trained tokens of the global batch.
+
+The batch is whole here: ranks gather their values first, so that the result doesn't depend on
+how many there are. The mean of each rank's own statistics is another number.
+"""
+
+from typing import Literal
+
+from torch import Tensor
+
+from flowrl.functional.ragged import select
+
+
+def moments(values: Tensor, mask: Tensor, *, ddof: int = 1) -> tuple[Tensor, Tensor]:
+    """Return f32[], f32[]: mean and variance over the trained tokens of the whole batch.
+
+    The variance is that of deviations from the mean; E[x^2] - E[x]^2 cancels in float32.
+
+    Raises:
+        ValueError: there are no more than `ddof` trained tokens.
+    """
+    kept = values[mask]
+    if len(kept) <= ddof:
+        raise ValueError(
+            f"a variance with ddof={ddof} needs more than {ddof} trained tokens; got {len(kept)}"
+        )
+    mean = kept.mean()
+    return mean, (kept - mean).square().sum() / (len(kept) - ddof)
+
+
+def whiten(
+    values: Tensor,
+    mask: Tensor,
+    *,
+    mode: Literal["standard", "keep_mean", "scale_only"] = "standard",
+    ddof: int = 1,
+    eps: float = 1e-8,
+) -> Tensor:
+    """Give the trained tokens of the whole batch variance 1, and mean 0 unless told otherwise.
+
+    Args:
+        values: f32[..., token], or packed.
+        mask: bool, the same form: True on trained tokens.
+        mode: "standard" (x - mean) / sqrt(var + eps); "keep_mean" adds the mean back;
+            "scale_only" x / sqrt(var + eps).
+        ddof: the variance divides by n - ddof.
+        eps: added to the variance, in squared units of `values`.
+
+    Returns:
+        The form of `values`, unitless.
+
+    Raises:
+        ValueError: no such mode, or no more than `ddof` trained tokens.
+    """
+    if mode not in ("standard", "keep_mean", "scale_only"):
+        raise ValueError(f"mode must be standard, keep_mean or scale_only; got {mode!r}")
+    mean, var = moments(values, mask, ddof=ddof)
+    shift = 0.0 if mode == "scale_only" else mean
+    white = (values - shift) / (var + eps).sqrt()
+    return select(mask, white + mean if mode == "keep_mean" else white)[0]
