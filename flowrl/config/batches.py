@@ -1,0 +1,89 @@
+"""How a step's prompts become sequences, minibatches and microbatches."""
+
+from typing import Literal
+
+from flowrl.errors import RunFileError
+
+
+def check_batches(
+    prompts_per_step: int,
+    samples: int,
+    minibatch: int,
+    *,
+    by: Literal["group", "sequence"] = "group",
+    where: str = "",
+) -> None:
+    """Check that a step's sequences split evenly into minibatches.
+
+    Args:
+        prompts_per_step: prompts that a step reads.
+        samples: completions a prompt.
+        minibatch: sequences a minibatch.
+        by: what a minibatch keeps whole; `group`: all samples of a prompt.
+        where: the place of the keys, for the error.
+
+    Raises:
+        RunFileError: a remainder is left, or a minibatch would split a group.
+    """
+    sequences = prompts_per_step * samples
+    product = f"`train.prompts_per_step` = {prompts_per_step} x samples = {samples}"
+    if minibatch < 1 or sequences % minibatch:
+        remainder = f": remainder {sequences % minibatch}" if minibatch > 0 else ""
+        raise RunFileError(
+            f"{sequences} responses a step ({product}) don't split into minibatches of "
+            f"{minibatch}{remainder}",
+            where=where,
+            hint=f"a minibatch of {_divisor_near(sequences, minibatch, samples, by)} fits",
+        )
+    if by == "group" and minibatch % samples:
+        raise RunFileError(
+            f"minibatches of {minibatch} split the groups of {samples} samples of a prompt: "
+            f"remainder {minibatch % samples}",
+            where=where,
+            hint=f"a minibatch of {_divisor_near(sequences, minibatch, samples, by)} fits",
+        )
+
+
+def batch_sentence(
+    prompts_per_step: int,
+    samples: int | None,
+    *,
+    minibatch: int | None = None,
+    epochs: int = 1,
+    tokens_per_microbatch: int,
+) -> str:
+    """Return the sentence that says what the batch sizes come to.
+
+    Args:
+        prompts_per_step: prompts, or rows, that a step reads.
+        samples: completions a prompt; None for a program that doesn't sample.
+        minibatch: sequences an update; None: all of the step's.
+        epochs: times that a step goes through its sequences.
+        tokens_per_microbatch: most tokens in a forward pass.
+    """
+    sequences = prompts_per_step * (samples or 1)
+    minibatch = minibatch or sequences
+    if samples is None:
+        drawn = f"A step reads {_count(prompts_per_step, 'row')}"
+    else:
+        each = "1 prompt" if prompts_per_step == 1 else f"each of {prompts_per_step} prompts"
+        completions = _count(samples, "completion")
+        drawn = f"A step samples {completions} of {each}: {_count(sequences, 'sequence')}"
+    updates = sequences // minibatch * epochs
+    number = "one update" if updates == 1 else f"{updates} updates"
+    rounds = f" in {epochs} epochs" if epochs > 1 else ""
+    return (
+        f"{drawn}, {number} of {minibatch}{rounds}; "
+        f"microbatches hold at most {tokens_per_microbatch} tokens."
+    )
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _divisor_near(sequences: int, minibatch: int, samples: int, by: str) -> int:
+    """Return the minibatch nearest to the wanted one that fits."""
+    unit = samples if by == "group" else 1
+    fitting = [size for size in range(unit, sequences + 1, unit) if sequences % size == 0]
+    return min(fitting, key=lambda size: abs(size - minibatch))

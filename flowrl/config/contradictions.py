@@ -1,0 +1,165 @@
+"""Keys that are fine alone and not together. Every rule is a function from tables to problems."""
+
+from collections.abc import Iterable, Iterator
+
+from flowrl.config.schema import OptimizerSettings, Tables
+from flowrl.config.structure import KeyPath, Problem, dotted
+from flowrl.config.types import as_toml
+from flowrl.errors import nearest
+
+READ_BY = {
+    "hold_fraction": ("flat_then_linear",),
+    "final_fraction": ("linear", "cosine", "flat_then_linear"),
+}
+"""The schedules that read a key."""
+
+OTHER_ROLES = ("data", "reward")
+"""What a pool may hold besides models."""
+
+
+def contradictions(tables: Tables) -> Iterator[Problem]:
+    """Yield every contradiction of a run file whose keys are valid one by one."""
+    for rule in RULES:
+        yield from rule(tables)
+
+
+def _warmup(tables: Tables) -> Iterator[Problem]:
+    steps = tables.train.steps
+    for path, optimizer in _optimizers(tables):
+        for key in ("warmup_steps", "start_step"):
+            if getattr(optimizer, key) > steps:
+                yield _more((*path, key), getattr(optimizer, key), ("train", "steps"), steps)
+
+
+def _schedule(tables: Tables) -> Iterator[Problem]:
+    """Yield the keys that no schedule reads; a role's inherited keys aren't its own."""
+    roles = tables.optimizer.roles.values()
+    yield from _inert(("optimizer",), tables.optimizer, OptimizerSettings(), readers=roles)
+    for role, settings in tables.optimizer.roles.items():
+        yield from _inert(("optimizer", role), settings, tables.optimizer)
+
+
+def _inert(
+    path: KeyPath,
+    settings: OptimizerSettings,
+    base: OptimizerSettings,
+    readers: Iterable[OptimizerSettings] = (),
+) -> Iterator[Problem]:
+    read_by = [each.schedule for each in (settings, *readers)]
+    for key, schedules in READ_BY.items():
+        value = getattr(settings, key)
+        if value != getattr(base, key) and not set(schedules) & set(read_by):
+            yield Problem(
+                (*path, key),
+                f"`{dotted((*path, key))}` = {value} changes nothing: "
+                f"`{dotted((*path, 'schedule'))}` is {as_toml(settings.schedule)}",
+                hint=f"leave it out, or choose {' or '.join(map(as_toml, schedules))}",
+                against=((*path, "schedule"),),
+            )
+
+
+def _completion_lengths(tables: Tables) -> Iterator[Problem]:
+    for role, engines in tables.engines.roles.items():
+        path: KeyPath = ("engines", role, "generate")
+        least, most = engines.generate.min_tokens, engines.generate.max_tokens
+        if least > most:
+            yield _more((*path, "min_tokens"), least, (*path, "max_tokens"), most)
+
+
+def _threads(tables: Tables) -> Iterator[Problem]:
+    engine, all_cores = tables.engines.threads, tables.cluster.threads
+    if 0 < all_cores < engine:
+        yield _more(("engines", "threads"), engine, ("cluster", "threads"), all_cores)
+
+
+def _more(path: KeyPath, value: int, limit_path: KeyPath, limit: int) -> Problem:
+    return Problem(
+        path,
+        f"`{dotted(path)}` = {value} is more than `{dotted(limit_path)}` = {limit}",
+        against=(limit_path,),
+    )
+
+
+def _unknown_roles(tables: Tables) -> Iterator[Problem]:
+    models = list(tables.models)
+    named: list[tuple[KeyPath, str]] = [
+        *((("engines", role), role) for role in tables.engines.roles),
+        *((("optimizer", role), role) for role in tables.optimizer.roles),
+    ]
+    for path, role in named:
+        if role not in models:
+            yield _no_role(path, role, models)
+    parts = [f"{model}.{part}" for model in models for part in ("generate", "train")]
+    for pool, spec in tables.cluster.pools.items():
+        for index, role in enumerate(spec.roles):
+            if role not in (known := [*models, *parts, *OTHER_ROLES]):
+                yield _no_role(("cluster", "pools", pool, "roles", index), role, known)
+
+
+def _no_role(path: KeyPath, role: str, known: list[str]) -> Problem:
+    return Problem(
+        path,
+        f"`{dotted(path)}`: no role `{role}`{nearest(role, known)}",
+        hint=f"roles are {', '.join(known)}",
+    )
+
+
+def _shared_roles(tables: Tables) -> Iterator[Problem]:
+    """A role that two pools claim; `policy` claims `policy.generate` and `policy.train`."""
+    claims = [
+        (role, pool, index)
+        for pool, spec in tables.cluster.pools.items()
+        for index, role in enumerate(spec.roles)
+    ]
+    for number, (role, pool, index) in enumerate(claims):
+        for earlier, first_pool, first_index in claims[:number]:
+            if f"{role}.".startswith(f"{earlier}.") or f"{earlier}.".startswith(f"{role}."):
+                yield Problem(
+                    ("cluster", "pools", pool, "roles", index),
+                    f"pool `{pool}` has `{role}` and pool `{first_pool}` has `{earlier}`: "
+                    "the rule is one pool for a role",
+                    hint="a role without a suffix holds both its `.generate` and its `.train`",
+                    against=(("cluster", "pools", first_pool, "roles", first_index),),
+                )
+
+
+def _evaluation(tables: Tables) -> Iterator[Problem]:
+    evaluation = tables.eval
+    if evaluation is None:
+        return
+    samples = evaluation.samples
+    for index, k in enumerate(evaluation.pass_at):
+        if k > samples:
+            yield _more(("eval", "pass_at", index), k, ("eval", "samples"), samples)
+    if samples > 1 and evaluation.temperature == 0:
+        yield Problem(
+            ("eval", "temperature"),
+            f"`eval.temperature` = 0 is greedy: all `eval.samples` = {samples} would be equal",
+            hint="`eval.greedy = true` reports the greedy completion beside the samples",
+            against=(("eval", "samples"),),
+        )
+    rewards = list(tables.reward.functions)
+    if evaluation.reward is not None and evaluation.reward not in rewards:
+        yield Problem(
+            ("eval", "reward"),
+            f"`eval.reward`: no reward `{evaluation.reward}`{nearest(evaluation.reward, rewards)}",
+            hint=f"[reward] names {', '.join(rewards) or 'none'}",
+            against=(("reward",),),
+        )
+
+
+def _optimizers(tables: Tables) -> Iterator[tuple[KeyPath, OptimizerSettings]]:
+    yield ("optimizer",), tables.optimizer
+    for role, settings in tables.optimizer.roles.items():
+        yield ("optimizer", role), settings
+
+
+RULES = (
+    _warmup,
+    _schedule,
+    _completion_lengths,
+    _threads,
+    _unknown_roles,
+    _shared_roles,
+    _evaluation,
+)

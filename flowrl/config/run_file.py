@@ -1,0 +1,186 @@
+"""Read a run file: TOML text into checked tables that know where each key stands."""
+
+from collections.abc import Iterable
+from importlib.util import find_spec
+from inspect import Signature
+from pathlib import Path
+from typing import Any, TypeVar
+
+import attrs
+import tomlkit
+
+from flowrl.config.contradictions import contradictions
+from flowrl.config.hyperparameters import check_hyperparameters
+from flowrl.config.schema import RewardTable, Tables
+from flowrl.config.source import Source
+from flowrl.config.structure import Invalid, KeyPath, Problem, Table, structure
+from flowrl.errors import nearest
+
+T = TypeVar("T")
+
+
+@attrs.frozen(kw_only=True)
+class RunFile(Tables):
+    """A run file's tables, checked; `written` is them as TOML, with what they inherit."""
+
+    source: Source
+    written: Table
+
+    def structure(self, cls: type[T], key: str) -> T:
+        """Make a `cls` of the table at a dotted key, such as `data` or `reward.math`.
+
+        Raises:
+            RunFileError: an unknown key, a wrong type or a missing key, with its line.
+        """
+        path: KeyPath = tuple(key.split("."))
+        value: Any = self.written
+        for part in path:
+            value = value.get(part, {})
+        try:
+            return structure(cls, value, path)
+        except Invalid as error:
+            raise self.source.error(error.problems) from None
+
+    def where(self, *keys: str) -> str:
+        """Return excerpts that mark dotted keys, for an error about them."""
+        return "\n".join(self.source.where(tuple(key.split("."))) for key in keys)
+
+    def hyperparameters(self, signature: Signature) -> dict[str, Any]:
+        """Return those that `[program]` gives, checked against the program's keywords."""
+        return check_hyperparameters(self.program.hyperparameters, signature, self.source)
+
+    def data_keys(self) -> dict[str, str]:
+        """Return the dotted key of each data input, by its name.
+
+        `[data.<input>]` tables name several. Keys in `[data]` itself describe the only input,
+        whatever the program calls it; its name here is empty.
+        """
+        if _has_inputs(self.data):
+            return {name: f"data.{name}" for name in self.data}
+        return {"": "data"}
+
+    def check_models(self, roles: Iterable[str]) -> None:
+        """Check that `[models]` has the program's roles and no other.
+
+        Raises:
+            RunFileError: a role is missing or unknown.
+        """
+        roles = list(roles)
+        hint = f"the program's models are {', '.join(roles)}"
+        problems = [
+            Problem(
+                ("models", role), f"the program has no model `{role}`{nearest(role, roles)}", hint
+            )
+            for role in self.models
+            if role not in roles
+        ]
+        problems += [
+            Problem(("models",), f"[models] lacks `{role}`, a model of the program", hint)
+            for role in roles
+            if role not in self.models
+        ]
+        if problems:
+            raise self.source.error(problems)
+
+    def resolve(self, path: str) -> Path:
+        """Return a path of the run file: relative ones start at the run file's folder."""
+        return self.source.file.parent.absolute() / Path(path).expanduser()
+
+    @property
+    def folder(self) -> Path:
+        """Where checkpoints and logs go."""
+        return self.resolve(self.train.folder or f"runs/{self.source.file.stem}")
+
+    @property
+    def program_file(self) -> Path:
+        """The program's file.
+
+        Raises:
+            RunFileError: there is no such file, or flowrl has no program of that name.
+        """
+        given = self.program.file
+        path = self.resolve(given) if given.endswith(".py") else _programs().get(given)
+        if path is not None and path.is_file():
+            return path
+        known = sorted(_programs())
+        raise self.source.error(
+            [
+                Problem(
+                    ("program", "file"),
+                    f"no file {path}" if path else f"no program `{given}`{nearest(given, known)}",
+                    hint=f"give a path that ends in .py, or one of {', '.join(known)}",
+                )
+            ]
+        )
+
+    def as_text(self) -> str:
+        """Return the run file as TOML, with every `--set` and inherited key in place."""
+        return tomlkit.dumps(self.written)
+
+
+def load_run_file(path: str | Path, sets: Iterable[str] = ()) -> RunFile:
+    """Read and check a run file.
+
+    `[data]` and `[reward.<name>]` have classes of their own: `RunFile.structure` checks them.
+
+    Args:
+        path: the TOML file.
+        sets: `a.b=value` texts that replace or add keys; a value that isn't TOML is a string.
+
+    Raises:
+        RunFileError: an unknown key, a wrong type, or keys that contradict each other.
+    """
+    source = Source.read(Path(path), sets)
+    written = _spell_out_rewards(source.tables())
+    try:
+        structure(Tables, written)  # so that what is inherited can add no problem
+        written = _inherit(written)
+        tables = structure(Tables, written)
+    except Invalid as error:
+        raise source.error(error.problems) from None
+    if problems := list(contradictions(tables)):
+        raise source.error(problems)
+    return RunFile(source=source, written=written, **attrs.asdict(tables, recurse=False))
+
+
+def _spell_out_rewards(tables: Table) -> Table:
+    """Write `[reward] name = "path.py:f"` as the table that it is short for."""
+    reward = tables.get("reward")
+    if not isinstance(reward, dict):
+        return tables
+    spelt = {
+        key: {"function": value} if _is_function(key, value) else value
+        for key, value in reward.items()
+    }
+    return tables | {"reward": spelt}
+
+
+def _is_function(key: str, value: object) -> bool:
+    names = [field.name for field in attrs.fields(RewardTable)]
+    return key not in names and isinstance(value, str) and ":" in value
+
+
+def _inherit(tables: Table) -> Table:
+    """Give `[optimizer.<role>]` the keys of `[optimizer]`, and `[eval.data]` those of `[data]`."""
+    filled = dict(tables)
+    if "optimizer" in tables:
+        shared = {k: v for k, v in tables["optimizer"].items() if not isinstance(v, dict)}
+        roles = {k: shared | v for k, v in tables["optimizer"].items() if isinstance(v, dict)}
+        filled["optimizer"] = shared | roles
+    if "eval" in tables:
+        data, own = tables["data"], tables["eval"].get("data", {})
+        base = data.get("prompts", {}) if _has_inputs(data) else data
+        filled["eval"] = tables["eval"] | {"data": base | own}
+    return filled
+
+
+def _has_inputs(data: Table) -> bool:
+    return bool(data) and all(isinstance(value, dict) for value in data.values())
+
+
+def _programs() -> dict[str, Path]:
+    """Return the programs that come with flowrl, by name."""
+    spec = find_spec("programs")
+    folders = spec.submodule_search_locations if spec else None
+    files = [file for folder in folders or () for file in Path(folder).glob("[!_]*.py")]
+    return {file.stem: file for file in files}

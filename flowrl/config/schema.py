@@ -1,0 +1,244 @@
+"""The tables and keys of a run file; `docs/run_file.md` is made from these classes."""
+
+from typing import Any, Literal
+
+import attrs
+
+from flowrl.config.structure import OPEN_TO, Table
+from flowrl.config.types import AboveZero, Count, Decay, Fraction, Mass, NotNegative, Positive
+
+
+@attrs.frozen
+class ProgramTable:
+    """The algorithm. Every other key is a hyperparameter: a keyword of the program's function."""
+
+    file: str
+    """`path.py` of a program, or the name of one that comes with flowrl, such as `grpo`."""
+    name: str | None = None
+    """The program's function; needed only if the file has several."""
+    hyperparameters: dict[str, Any] = attrs.field(factory=dict, metadata={OPEN_TO: object})
+
+
+@attrs.frozen
+class ModelTable:
+    """One model of the program, by the name that the program gives it."""
+
+    path: str
+    """Folder or hub name of a transformers model. Roles that start equal name the same one."""
+    head: Literal["lm", "value", "reward", "token_reward"] | None = None
+    """What the model computes; what the program reads of it if not given."""
+    dtype: Literal["float32", "bfloat16", "float16", "float64"] = "float32"
+    """Number format that the model computes in."""
+
+
+@attrs.frozen
+class GenerateTable:
+    """How a role samples."""
+
+    engine: str = "hf"
+    """Engine that samples."""
+    temperature: NotNegative | None = None
+    """Divides the logits; 0 is greedy; the program's if not given."""
+    top_p: Mass | None = None
+    """Smallest probability mass to sample from; all of it if not given."""
+    top_k: Count | None = None
+    """Number of likeliest tokens to sample from; 0, or not given: all."""
+    max_tokens: Positive = 256
+    """Most tokens in a completion."""
+    min_tokens: Count = 0
+    """Tokens before a completion may stop."""
+    stop: tuple[str, ...] = ()
+    """Strings that end a completion."""
+    sequences_per_block: Positive = 64
+    """Sequences that are computed together; it fixes results, whatever the number of replicas."""
+    options: dict[str, Any] = attrs.field(factory=dict)
+    """Options of the engine itself."""
+
+
+@attrs.frozen
+class TrainerTable:
+    """How a role is run forward and trained."""
+
+    engine: str = "torch"
+    """Engine that trains and computes logprobs and values."""
+    tokens_per_microbatch: Positive = 4096
+    """Most tokens, prompt and completion, in a forward pass; it bounds memory, not results."""
+    packing: Literal["packed", "padded"] | None = None
+    """Layout of a microbatch; padded on a CPU and packed on a GPU if not given."""
+    options: dict[str, Any] = attrs.field(factory=dict)
+    """Options of the engine itself."""
+
+
+@attrs.frozen
+class RoleTable:
+    """The engines of one role."""
+
+    generate: GenerateTable = attrs.field(factory=GenerateTable)
+    """How it samples."""
+    train: TrainerTable = attrs.field(factory=TrainerTable)
+    """How it is run forward and trained."""
+
+
+@attrs.frozen
+class EnginesTable:
+    """What computes. Every other key is a role of `[models]`."""
+
+    sampling: Literal["reproducible", "fast"] = "reproducible"
+    """A seed for each sample, bit-equal in reruns; or one seed a step, left to the engine."""
+    threads: Positive = 1
+    """CPU threads that an engine is pinned to."""
+    roles: dict[str, RoleTable] = attrs.field(factory=dict, metadata={OPEN_TO: dict})
+
+    def role(self, role: str) -> RoleTable:
+        """Return a role's engines, with defaults where the run file is silent."""
+        return self.roles.get(role, RoleTable())
+
+
+@attrs.frozen
+class PoolSpec:
+    """GPUs that act as one."""
+
+    gpus: Count = 0
+    """Number of GPUs; 0 is the CPU."""
+    roles: tuple[str, ...] = ()
+    """What runs there: a role, `role.generate`, `role.train`, `data` or `reward`."""
+
+
+@attrs.frozen
+class ClusterTable:
+    """Where the program runs. No key here changes what it computes."""
+
+    executor: Literal["local"] = "local"
+    """`local`: one process."""
+    threads: Count = 0
+    """CPU cores that the run may use; 0: all."""
+    pools: dict[str, PoolSpec] = attrs.field(factory=dict)
+    """The pools, by a name of your choice."""
+
+
+@attrs.frozen
+class RewardTable:
+    """The rewards. Every other key names one, as the program's `ops.score("name", …)` does.
+
+    `name = "path.py:function"` is short for a table with that `function`.
+    """
+
+    on_reward_error: Literal["fail", "drop_group", "score_zero"] = "fail"
+    """What follows if a reward raises, takes too long or returns no number."""
+    workers: Positive = 1
+    """Worker processes that call reward functions."""
+    functions: dict[str, Table] = attrs.field(factory=dict, metadata={OPEN_TO: dict})
+
+
+@attrs.frozen
+class OptimizerSettings:
+    """AdamW and its schedule."""
+
+    learning_rate: NotNegative = 1e-6
+    """Step size after the warm-up."""
+    betas: tuple[Decay, Decay] = (0.9, 0.999)
+    """Decay of the running means of the gradient and of its square."""
+    eps: AboveZero = 1e-8
+    """Added to the root of the second mean."""
+    weight_decay: NotNegative = 0.0
+    """Decoupled weight decay."""
+    warmup_steps: Count = 0
+    """Steps over which the learning rate rises from 0."""
+    schedule: Literal["constant", "linear", "cosine", "flat_then_linear"] = "constant"
+    """Course of the learning rate after the warm-up."""
+    hold_fraction: Fraction = 0.5
+    """Share of the steps that `flat_then_linear` stays flat."""
+    final_fraction: Fraction = 0.0
+    """Share of `learning_rate` that a falling schedule ends at."""
+    max_grad_norm: AboveZero = 1.0
+    """Norm that gradients are clipped to."""
+    start_step: Count = 0
+    """First step that updates the weights; a critic may train before its policy does."""
+
+
+@attrs.frozen
+class OptimizerTable(OptimizerSettings):
+    """AdamW and its schedule; `[optimizer.<role>]` has the same keys, for one role."""
+
+    roles: dict[str, OptimizerSettings] = attrs.field(factory=dict, metadata={OPEN_TO: dict})
+
+    def role(self, role: str) -> OptimizerSettings:
+        """Return a role's settings: its own keys over those of `[optimizer]`."""
+        return self.roles.get(role, self)
+
+
+@attrs.frozen
+class TrainTable:
+    """The run."""
+
+    steps: Positive
+    """Steps of the program; one step may hold several optimizer updates."""
+    prompts_per_step: Positive
+    """Prompts that a step reads; rows, for a program without sampling."""
+    seed: Count = 0
+    """Seed of everything random."""
+    checkpoint_every: Count = 0
+    """Steps between checkpoints; 0: only at the end."""
+    max_logprob_mismatch: AboveZero | None = None
+    """Largest mean gap between engine and trainer logprobs before the run stops; none if not
+    given."""
+    folder: str | None = None
+    """Where checkpoints and logs go; `runs/` and the run file's name if not given."""
+
+
+@attrs.frozen
+class EvalTable:
+    """Evaluation on held-out prompts; none without this table."""
+
+    every_steps: Count = 0
+    """Steps between evaluations; 0: only at the end."""
+    samples: Positive = 1
+    """Completions a prompt."""
+    temperature: NotNegative = 1.0
+    """Temperature of the samples."""
+    greedy: bool = True
+    """Report the greedy completion's reward too."""
+    pass_at: tuple[Positive, ...] = ()
+    """Each k to report pass@k for, of `samples`."""
+    prompts: Positive | None = None
+    """Most prompts to evaluate on; all if not given."""
+    max_tokens: Positive | None = None
+    """Most tokens in a completion; as in training if not given."""
+    at_start: bool = True
+    """Evaluate before the first step."""
+    data: Table = attrs.field(factory=dict)
+    """Keys of `[data]`; those of `[data]` stand for what is not given."""
+    reward: str | None = None
+    """Which reward of `[reward]` to report; needed only if there are several."""
+
+
+@attrs.frozen
+class LogTable:
+    """What is written while the run goes on."""
+
+    jsonl: bool = True
+    """Write `metrics.jsonl`."""
+    tensorboard: bool = True
+    """Write TensorBoard events."""
+    every_steps: Positive = 1
+    """Steps between records."""
+    samples: Count = 0
+    """Completions to write out a step, with prompt and reward."""
+    console: Literal["auto", "rich", "plain"] = "auto"
+    """How progress is shown; `auto`: rich on a terminal."""
+
+
+@attrs.frozen(kw_only=True)
+class Tables:
+    """A run file."""
+
+    program: ProgramTable
+    models: dict[str, ModelTable]
+    engines: EnginesTable = attrs.field(factory=EnginesTable)
+    cluster: ClusterTable = attrs.field(factory=ClusterTable)
+    data: Table
+    reward: RewardTable = attrs.field(factory=RewardTable)
+    optimizer: OptimizerTable = attrs.field(factory=OptimizerTable)
+    train: TrainTable
+    eval: EvalTable | None = None
+    log: LogTable = attrs.field(factory=LogTable)

@@ -1,0 +1,62 @@
+"""The four batch sizes."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from inline_snapshot import snapshot
+
+from flowrl.config import batch_sentence, check_batches
+from flowrl.errors import RunFileError
+
+
+def test_a_remainder_is_refused_with_its_numbers():
+    with pytest.raises(RunFileError) as caught:
+        check_batches(6, 4, 5, by="sequence", where="  grpo.toml:3")
+
+    assert str(caught.value) == snapshot("""\
+24 responses a step (`train.prompts_per_step` = 6 x samples = 4) don't split into minibatches of 5: remainder 4
+  grpo.toml:3
+help: a minibatch of 4 fits\
+""")
+
+
+def test_a_minibatch_that_splits_groups_is_refused():
+    with pytest.raises(RunFileError) as caught:
+        check_batches(6, 4, 6)
+
+    assert str(caught.value) == snapshot("""\
+minibatches of 6 split the groups of 4 samples of a prompt: remainder 2
+help: a minibatch of 4 fits\
+""")
+
+
+sizes = st.integers(1, 12)
+
+
+@given(sizes, sizes, st.integers(0, 150), st.sampled_from(["group", "sequence"]))
+def test_what_is_refused_is_refused_with_a_minibatch_that_fits(prompts, samples, minibatch, by):
+    unit = samples if by == "group" else 1
+    fits = minibatch > 0 and prompts * samples % minibatch == 0 and minibatch % unit == 0
+
+    try:
+        check_batches(prompts, samples, minibatch, by=by)
+    except RunFileError as error:
+        assert not fits
+        check_batches(prompts, samples, int(error.hint.split()[3]), by=by)
+    else:
+        assert fits
+
+
+def test_a_sentence_says_what_follows():
+    assert batch_sentence(32, 8, tokens_per_microbatch=4096) == snapshot(
+        "A step samples 8 completions of each of 32 prompts: 256 sequences, one update of 256; microbatches hold at most 4096 tokens."
+    )
+    assert batch_sentence(64, 4, minibatch=64, epochs=2, tokens_per_microbatch=512) == snapshot(
+        "A step samples 4 completions of each of 64 prompts: 256 sequences, 8 updates of 64 in 2 epochs; microbatches hold at most 512 tokens."
+    )
+    assert batch_sentence(1, 1, tokens_per_microbatch=512) == snapshot(
+        "A step samples 1 completion of 1 prompt: 1 sequence, one update of 1; microbatches hold at most 512 tokens."
+    )
+    assert batch_sentence(32, None, minibatch=16, tokens_per_microbatch=512) == snapshot(
+        "A step reads 32 rows, 2 updates of 16; microbatches hold at most 512 tokens."
+    )
