@@ -211,13 +211,12 @@ def test_evaluation_reads_the_training_data_keys_that_it_lacks(load):
 
 
 def test_several_data_inputs_have_tables_of_their_own(load):
-    run = load('[data.demos]\nsource = "d"\n[data.prompts]\nsource = "p"\n[eval]\n', "data={}")
     several = load(
         "[eval]\nsamples = 2\n",
         'data={prompts = {source = "p"}, demos = {source = "d"}}',
     )
 
-    assert run.data_keys() == {"": "data"}
+    assert load().data_keys() == {"": "data"}
     assert several.data_keys() == {"prompts": "data.prompts", "demos": "data.demos"}
     assert several.structure(Rows, "data.demos") == Rows("d")
     assert several.structure(Rows, "eval.data") == Rows("p")
