@@ -1,0 +1,179 @@
+"""The hf engine: samples from a transformers model with a key-value cache, on one device."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from transformers import DynamicCache
+
+from flowrl.errors import EngineError
+from flowrl.runtime.engine import Completion, Request, Sampling
+from flowrl.runtime.forward import full_precision
+from flowrl.runtime.models import ModelSpec, check_weights, load_model
+from flowrl.runtime.sampling import check_sampling, sample, uniforms
+from flowrl.runtime.stopping import Stops
+
+KEEP = 0.75
+"""Rows that ended leave the cache once fewer than this share of its rows are live."""
+
+
+class HFGenerator:
+    """Samples from a language model.
+
+    Args:
+        spec: the model; in bfloat16 its weights are bfloat16.
+        tokenizer: gives the end of sequence, and the text in which stop strings are looked for.
+    """
+
+    def __init__(self, spec: ModelSpec, tokenizer: Any) -> None:
+        self.spec, self.tokenizer = spec, tokenizer
+        self.model: Any = load_model(spec, "lm").requires_grad_(False)
+        self.version = 0
+
+    def load(self, weights: Mapping[str, Tensor], version: int) -> None:
+        """Take new weights: shared where dtype and device agree, else copied.
+
+        Raises:
+            EngineError: a tensor is unknown, missing or of another shape.
+        """
+        check_weights(self.model, weights)
+        for name, own in self.model.state_dict(keep_vars=True).items():
+            if name in weights:
+                new = weights[name]
+                alike = (new.dtype, new.device) == (own.dtype, own.device)
+                own.data = new.detach() if alike else new.detach().to(own.device, own.dtype)
+        self.version = version
+
+    @torch.inference_mode()
+    def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[list[Completion]]:
+        """Return n completions for each request; all are computed together.
+
+        A sample depends on its block and its seed: it has its own uniform numbers, one a token.
+
+        Raises:
+            EngineError: a prompt is empty, too long or not of this vocabulary, or `sampling`
+                describes no distribution.
+        """
+        check_sampling(sampling)
+        self._check_prompts(requests, sampling)
+        if not any(request.n for request in requests):
+            return [[] for _ in requests]
+        samples = self._sample(requests, sampling)
+        return [[samples.pop(0) for _ in range(request.n)] for request in requests]
+
+    def _sample(self, requests: Sequence[Request], sampling: Sampling) -> list[Completion]:
+        """Return the samples of all requests, in order."""
+        prompt_of = [i for i, request in enumerate(requests) for _ in range(request.n)]
+        seeds = [request.seed + i for request in requests for i in range(request.n)]
+        draws = np.stack([uniforms(seed, sampling.max_tokens) for seed in seeds])
+        decoder = Decoder(self.model, [request.prompt for request in requests], sampling.max_tokens)
+        decoder.select(torch.tensor(prompt_of))
+        return decode(decoder, Stops(sampling, self.tokenizer), sampling, torch.from_numpy(draws))
+
+    def _check_prompts(self, requests: Sequence[Request], sampling: Sampling) -> None:
+        config = self.model.config.get_text_config()
+        limit = getattr(config, "max_position_embeddings", None) or math.inf
+        room = limit - sampling.max_tokens
+        for number, request in enumerate(requests):
+            where, length = f"prompt {number} of the block", len(request.prompt)
+            if not length:
+                raise EngineError(f"{where} is empty", hint="begin prompts with a token, as bos")
+            if length > room:
+                raise EngineError(
+                    f"{where} has {length} tokens; the model's {limit} positions leave {room} "
+                    f"beside max_tokens = {sampling.max_tokens}",
+                    hint="drop long prompts or lower max_tokens",
+                )
+            if not 0 <= min(request.prompt) <= max(request.prompt) < config.vocab_size:
+                raise EngineError(
+                    f"{where} has token ids from {min(request.prompt)} to {max(request.prompt)}; "
+                    f"the model knows 0 to {config.vocab_size - 1}",
+                    hint="use the tokenizer that belongs to the model",
+                )
+
+
+class Decoder:
+    """Rows of a block on their way through the model, and their cache.
+
+    Prompts are left-padded, so that every row's newest token stands at the same place, and each
+    goes through the model once, however many samples it has.
+
+    Attributes:
+        logits: f[row, vocab], of each row's next token.
+    """
+
+    def __init__(self, model: Any, prompts: Sequence[Sequence[int]], max_tokens: int) -> None:
+        self.model, self.device = model, model.device
+        lengths = torch.tensor([len(prompt) for prompt in prompts])
+        width = int(lengths.max())
+        ids = torch.tensor([[0] * (width - len(prompt)) + list(prompt) for prompt in prompts])
+        places = torch.arange(width + max_tokens) - (width - lengths)[:, None]
+        self.seen, self.position = width, lengths.to(self.device)
+        self.mask = None if (lengths == width).all() else (places >= 0).to(self.device)
+        self.cache = DynamicCache(config=model.config)
+        self.logits = self._forward(ids, places[:, :width].clamp(min=0))
+
+    def step(self, tokens: Tensor) -> None:
+        """Append a token, i64[row], to each row."""
+        self.seen += 1
+        self.logits = self._forward(tokens[:, None], self.position[:, None])
+        self.position = self.position + 1
+
+    def select(self, rows: Tensor) -> None:
+        """Go on with these rows; one may come up several times."""
+        rows = rows.to(self.device)
+        self.cache.batch_select_indices(rows)
+        self.logits, self.position = self.logits[rows], self.position[rows]
+        self.mask = None if self.mask is None else self.mask[rows]
+
+    def _forward(self, ids: Tensor, positions: Tensor) -> Tensor:
+        made = self.model(
+            input_ids=ids.to(self.device),
+            attention_mask=None if self.mask is None else self.mask[:, : self.seen],
+            position_ids=positions.to(self.device),
+            past_key_values=self.cache,
+            use_cache=True,
+            logits_to_keep=1,
+        )
+        return full_precision(made.logits[:, -1])
+
+
+def decode(decoder: Decoder, stops: Stops, sampling: Sampling, draws: Tensor) -> list[Completion]:
+    """Sample every row of a decoder to its end.
+
+    Args:
+        decoder: one row a sample, its prompt read.
+        stops: what ends a row.
+        sampling: the distribution and the limit.
+        draws: f64[row, token], uniform numbers.
+    """
+    device, count = decoder.device, len(draws)
+    draws = draws.to(device)
+    tokens = torch.zeros(draws.shape, dtype=torch.int64, device=device)
+    logprobs = decoder.logits.new_zeros(draws.shape)
+    lengths = torch.full((count,), sampling.max_tokens, device=device)
+    stopped = torch.zeros(count, dtype=torch.bool, device=device)
+    rows = torch.arange(count, device=device)  # the sample that each of the decoder's rows is
+    for t in range(sampling.max_tokens):
+        if t:
+            decoder.step(tokens[rows, t - 1])
+        logits = stops.forbid(decoder.logits, t)
+        tokens[rows, t], logprobs[rows, t] = sample(logits, sampling, draws[rows, t])
+        tail = tokens[rows, max(0, t - stops.window) : t + 1]
+        ended = rows[stops.reached(tail, t + 1) & ~stopped[rows]]
+        lengths[ended], stopped[ended] = t + 1, True
+        live = (~stopped[rows]).nonzero()[:, 0]
+        if not len(live):
+            break
+        if len(live) < KEEP * len(rows):
+            decoder.select(live)
+            rows = rows[live]
+    return [
+        Completion(row[:length], values[:length], not stop)
+        for row, values, length, stop in zip(
+            tokens.tolist(), logprobs.tolist(), lengths.tolist(), stopped.tolist(), strict=True
+        )
+    ]

@@ -1,0 +1,191 @@
+"""The one place where a model runs forward over whole sequences, for scorers and trainers."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Literal
+
+import attrs
+import torch
+from torch import Tensor, nn
+
+from flowrl.errors import EngineError
+from flowrl.functional.ragged import Ragged
+from flowrl.runtime.engine import Outputs, Sequences
+from flowrl.runtime.models import head_module
+
+Packing = Literal["packed", "padded"]
+
+LANGUAGE = ("logprobs", "entropy")
+PER_ROW = ("rewards",)
+
+
+@attrs.frozen(eq=False)
+class Layout:
+    """Sequences as a model reads them.
+
+    input_ids: i64[line, position]; one line a row, right-padded, or one line of all rows.
+    position_ids: i64[line, position], restarting at each row; None where a line is a row.
+    starts: i64[row], the place of each row's first response token in the flattened lines.
+    """
+
+    input_ids: Tensor
+    position_ids: Tensor | None
+    starts: Tensor
+
+
+def forward_outputs(
+    model: nn.Module,
+    batch: Sequences,
+    outputs: Sequence[str],
+    temperature: float = 1.0,
+    packing: Packing = "padded",
+) -> Outputs:
+    """Run a model over sequences; differentiable.
+
+    Args:
+        model: a transformers model; a language model or a classifier of one label.
+        batch: contexts and responses; a response may be empty.
+        outputs: which of these to return, in float32 (float64 if the model is):
+            logprobs: f[row, token], natural log of the probability of token t given all before
+                it, under softmax(logits / temperature).
+            entropy: f[row, token], of that distribution, in nats.
+            values: f[row, token], the head's number at the position before token t.
+            token_rewards: f[row, token], the head's number at token t.
+            rewards: f[row], the head's number at the row's last token.
+        temperature: above 0.
+        packing: "packed" puts all rows on one line, where position ids that restart make
+            transformers mask attention by row; "padded" makes one right-padded line a row, where
+            causal attention alone hides the padding. Both give the same numbers.
+
+    Returns:
+        The outputs by name, packed over tokens as `batch.tokens` is.
+
+    Raises:
+        EngineError: an output that this model's head does not give, or temperature 0.
+    """
+    check_outputs(model, outputs, temperature)
+    if not len(batch):
+        return empty_outputs(model, outputs)
+    layout = (lay_packed if packing == "packed" else lay_padded)(batch)
+    device = next(model.parameters()).device
+    inputs: dict[str, Any] = {"input_ids": layout.input_ids.to(device), "use_cache": False}
+    if layout.position_ids is not None:
+        inputs["position_ids"] = layout.position_ids.to(device)
+    lengths = batch.tokens.lengths[-1]
+    at = spread(layout.starts, lengths).to(device)  # the place of each response token
+    if set(outputs) <= set(LANGUAGE):
+        logits = logits_at(model, inputs, at - 1)
+        return token_outputs(logits, batch.tokens.values.to(device), outputs, temperature)
+    numbers = numbers_of(model, inputs)
+    last = (layout.starts + lengths - 1).to(device)
+    places = {"values": at - 1, "token_rewards": at, "rewards": last}
+    return {name: numbers[places[name]] for name in outputs}
+
+
+def check_outputs(model: nn.Module, outputs: Sequence[str], temperature: float) -> None:
+    """Refuse outputs that the model's head cannot give."""
+    is_language = model.get_output_embeddings() is not None  # type: ignore[operator]
+    for name in outputs:
+        if (name in LANGUAGE) != is_language:
+            needed = "a language model" if name in LANGUAGE else "a model with a head of one number"
+            raise EngineError(
+                f"`{name}` needs {needed}; got a {type(model).__name__}",
+                hint='set the role\'s head in [models]: "lm", "value", "reward" or "token_reward"',
+            )
+    if is_language and temperature <= 0:
+        raise EngineError(
+            f"logprobs need a temperature above 0; got {temperature}",
+            hint="greedy samples have no logprobs: sample the batch that is trained above 0",
+        )
+
+
+def lay_padded(batch: Sequences) -> Layout:
+    """Put each row on a line of its own."""
+    contexts, tokens = batch.context.lengths[-1], batch.tokens.lengths[-1]
+    width = int((contexts + tokens).max())
+    begins = torch.arange(len(batch)) * width
+    flat = write(batch, begins, len(batch) * width)
+    return Layout(flat.view(len(batch), width), None, begins + contexts)
+
+
+def lay_packed(batch: Sequences) -> Layout:
+    """Put all rows on one line, one after another."""
+    contexts, tokens = batch.context.lengths[-1], batch.tokens.lengths[-1]
+    lengths = contexts + tokens
+    begins = lengths.cumsum(0) - lengths
+    flat = write(batch, begins, int(lengths.sum()))
+    positions = spread(torch.zeros_like(begins), lengths)
+    return Layout(flat[None], positions[None], begins + contexts)
+
+
+def write(batch: Sequences, begins: Tensor, size: int) -> Tensor:
+    """Return i64[size] with each row's context and tokens from `begins[row]` on, else 0."""
+    contexts, tokens = batch.context.lengths[-1], batch.tokens.lengths[-1]
+    flat = torch.zeros(size, dtype=torch.int64)
+    flat[spread(begins, contexts)] = batch.context.values.cpu()
+    flat[spread(begins + contexts, tokens)] = batch.tokens.values.cpu()
+    return flat
+
+
+def spread(starts: Tensor, lengths: Tensor) -> Tensor:
+    """Return starts[i], starts[i] + 1, ... for lengths[i] places, for each i in turn."""
+    skipped = lengths.cumsum(0) - lengths
+    return torch.arange(int(lengths.sum())) + (starts - skipped).repeat_interleave(lengths)
+
+
+def take_rows(ragged: Ragged, rows: Tensor) -> Ragged:
+    """Return the chosen innermost rows, as one level."""
+    lengths = ragged.lengths[-1]
+    places = spread((lengths.cumsum(0) - lengths)[rows], lengths[rows])
+    return Ragged(ragged.values[places], (lengths[rows],))
+
+
+def logits_at(model: nn.Module, inputs: dict[str, Any], places: Tensor) -> Tensor:
+    """Return f32[place, vocab], the model's own logits at some places of the flattened lines.
+
+    The model's forward makes them, with its scaling and capping; only its head sees less.
+    """
+    with head_reads(model.get_output_embeddings(), places):  # type: ignore[operator]
+        return full_precision(model(**inputs).logits[0])
+
+
+@contextmanager
+def head_reads(head: nn.Module, places: Tensor) -> Iterator[None]:
+    """Let `head` see only some places of the hidden states [line, position, hidden]."""
+
+    def choose(_: nn.Module, arguments: tuple[Tensor]) -> Tensor:
+        return arguments[0].flatten(0, 1)[places][None]
+
+    hook = head.register_forward_pre_hook(choose)
+    try:
+        yield
+    finally:
+        hook.remove()
+
+
+def token_outputs(
+    logits: Tensor, tokens: Tensor, outputs: Sequence[str], temperature: float
+) -> Outputs:
+    """Return `logprobs` and `entropy` of softmax(logits / temperature)."""
+    log_p = torch.log_softmax(logits / temperature, -1)
+    made = {"logprobs": log_p.gather(-1, tokens[:, None])[:, 0]}
+    if "entropy" in outputs:
+        made["entropy"] = -(log_p.exp() * log_p).sum(-1)
+    return {name: made[name] for name in outputs}
+
+
+def numbers_of(model: nn.Module, inputs: dict[str, Any]) -> Tensor:
+    """Return the head's number at every place of the flattened lines."""
+    hidden = model.base_model(**inputs).last_hidden_state.flatten(0, 1)  # type: ignore[operator]
+    return full_precision(head_module(model)(hidden))[:, 0]
+
+
+def full_precision(tensor: Tensor) -> Tensor:
+    """Return float64 as it is and all else as float32."""
+    return tensor if tensor.dtype == torch.float64 else tensor.float()
+
+
+def empty_outputs(model: nn.Module, outputs: Sequence[str]) -> Outputs:
+    """Return the outputs of no rows."""
+    none = full_precision(next(model.parameters()).new_empty(0))
+    return {name: none for name in outputs}

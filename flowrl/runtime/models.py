@@ -1,0 +1,160 @@
+"""Language models, critics and reward models: transformers folders with the head a role needs."""
+
+import logging
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+import attrs
+import torch
+import transformers
+from torch import Tensor, nn
+
+from flowrl.errors import EngineError
+
+HUB_NAME = re.compile(r"[\w-]+/[\w.-]+")
+FOLDER = "give a folder with config.json and safetensors, as `save_pretrained` writes it"
+
+log = logging.getLogger(__name__)
+
+Head = Literal["lm", "value", "reward", "token_reward"]
+
+CLASSES: Mapping[Head, Any] = {
+    "lm": transformers.AutoModelForCausalLM,
+    "value": transformers.AutoModelForTokenClassification,
+    "token_reward": transformers.AutoModelForTokenClassification,
+    "reward": transformers.AutoModelForSequenceClassification,
+}
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float64": torch.float64}
+
+
+@attrs.frozen
+class ModelSpec:
+    """A model to load.
+
+    Attributes:
+        path: a folder that transformers' `from_pretrained` loads, or a name on its hub.
+        head: what stands on the last layer; None leaves it to the role.
+        dtype: of the arithmetic. A trainer in bfloat16 keeps float32 weights.
+        device: where it lives, as torch writes it.
+    """
+
+    path: str
+    head: Head | None = None
+    dtype: Literal["float32", "bfloat16", "float64"] = "float32"
+    device: str = "cpu"
+
+
+def load_model(
+    spec: ModelSpec, head: Head | None = None, dtype: torch.dtype | None = None
+) -> nn.Module:
+    """Load a model in eval mode (dropout off: a policy's ratio to itself is 1).
+
+    Args:
+        spec: what to load.
+        head: the head that the role needs, where the spec has none; "lm" if neither says.
+        dtype: of the weights, if it is not the spec's.
+
+    Returns:
+        A transformers model: for causal language modelling, or for token or sequence
+        classification with one label. A classification head that the folder lacks starts at zero.
+
+    Raises:
+        EngineError: the folder is missing, is no model, or lacks weights besides that head.
+    """
+    head = spec.head or head or "lm"
+    dtype = dtype or DTYPES[spec.dtype]
+    if not Path(spec.path).is_dir() and not HUB_NAME.fullmatch(spec.path):
+        raise EngineError(f"`{spec.path}` is no folder", hint=FOLDER)
+    try:
+        with quiet_transformers():
+            config = transformers.AutoConfig.from_pretrained(spec.path)
+            if head != "lm":
+                config.num_labels, config.classifier_dropout = 1, 0.0
+            model, report = CLASSES[head].from_pretrained(
+                spec.path,
+                config=config,
+                dtype=dtype,
+                output_loading_info=True,
+                ignore_mismatched_sizes=True,  # `check_report` refuses them by name
+            )
+    except (OSError, ValueError) as error:
+        reason = str(error).splitlines()[0]
+        raise EngineError(f"`{spec.path}` holds no model: {reason}", hint=FOLDER) from error
+    fresh = set() if head == "lm" else head_names(model)
+    check_report(report, fresh, spec.path, type(model).__name__)
+    if missing := fresh & set(report["missing_keys"]):
+        log.info("%s has no %s head yet: it starts at zero", spec.path, head)
+        for name in missing:
+            nn.init.zeros_(model.get_parameter(name))
+    return model.to(spec.device).eval()  # type: ignore[no-any-return]
+
+
+def check_report(report: Mapping[str, Any], fresh: set[str], path: str, kind: str) -> None:
+    """Refuse a folder that lacks weights, other than `fresh` ones, or has them in other shapes."""
+    for name, found, needed in report["mismatched_keys"]:
+        raise EngineError(
+            f"`{name}` in `{path}` is of shape {list(found)}; a {kind} here needs {list(needed)}",
+            hint="a head gives one number: train one with `head` set, or take another model",
+        )
+    lacking = set(report["missing_keys"]) - fresh
+    if lacking:
+        raise EngineError(
+            f"`{path}` lacks {len(lacking)} weights of a {kind}, first `{min(lacking)}`",
+            hint="check that the folder holds this kind of model and was written to its end",
+        )
+
+
+def head_module(model: nn.Module) -> nn.Module:
+    """Return the linear layer that maps a hidden state to one number."""
+    return model.score if hasattr(model, "score") else model.classifier  # type: ignore[return-value]
+
+
+def head_names(model: nn.Module) -> set[str]:
+    """Return the names of the classification head's parameters."""
+    own = {id(parameter) for parameter in head_module(model).parameters()}
+    return {name for name, parameter in model.named_parameters() if id(parameter) in own}
+
+
+def weights_of(model: nn.Module) -> dict[str, Tensor]:
+    """Return parameters and saved buffers by name, aliased; tied weights stand once."""
+    once = {name for name, _ in [*model.named_parameters(), *model.named_buffers()]}
+    return {name: tensor for name, tensor in model.state_dict().items() if name in once}
+
+
+def check_weights(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
+    """Refuse weights that are not this model's.
+
+    Raises:
+        EngineError: a tensor is unknown, missing or of another shape.
+    """
+    own = weights_of(model)
+    for name in own.keys() ^ weights.keys():
+        what = "has no tensor" if name in weights else "was not given its tensor"
+        raise EngineError(
+            f"{type(model).__name__} {what} `{name}`", hint="load weights of the same model"
+        )
+    for name, tensor in weights.items():
+        if tensor.shape != own[name].shape:
+            raise EngineError(
+                f"`{name}` must be of shape {list(own[name].shape)}; got {list(tensor.shape)}",
+                hint="load weights of the same model",
+            )
+
+
+@contextmanager
+def quiet_transformers() -> Iterator[None]:
+    """Hold back the progress bar and the report of new weights; `load_model` checks them."""
+    shown = transformers.utils.logging
+    verbosity, bar = shown.get_verbosity(), shown.is_progress_bar_enabled()
+    shown.set_verbosity_error()
+    shown.disable_progress_bar()
+    try:
+        yield
+    finally:
+        shown.set_verbosity(verbosity)
+        if bar:
+            shown.enable_progress_bar()

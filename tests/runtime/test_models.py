@@ -1,0 +1,87 @@
+import logging
+
+import pytest
+import torch
+import transformers
+from inline_snapshot import snapshot
+
+from flowrl.errors import EngineError
+from flowrl.runtime.models import ModelSpec, head_module, load_model, weights_of
+
+
+@pytest.mark.parametrize("head", ["value", "reward", "token_reward"])
+@pytest.mark.parametrize("architecture", ["llama", "gpt2"])
+def test_a_new_head_is_zero_and_said_once_in_our_words(
+    model_folder, architecture, head, caplog, capfd
+):
+    spec = ModelSpec(model_folder(architecture))
+    capfd.readouterr()
+
+    with caplog.at_level(logging.INFO, logger="flowrl"):
+        model = load_model(spec, head)
+
+    said = f"{spec.path} has no {head} head yet: it starts at zero"
+    assert [record.getMessage() for record in caplog.records] == [said]
+    assert capfd.readouterr() == ("", "")
+    assert not head_module(model).weight.any()
+
+
+def test_a_saved_head_is_loaded_again(model_folder, tmp_path):
+    model = load_model(ModelSpec(model_folder("llama"), "value"))
+    torch.nn.init.ones_(model.score.weight)
+    model.save_pretrained(tmp_path)
+
+    again = load_model(ModelSpec(str(tmp_path), "value"))
+
+    assert (again.score.weight == 1).all()
+    assert again.dropout.p == 0
+
+
+def test_tied_weights_stand_once(model_folder):
+    names = weights_of(load_model(ModelSpec(model_folder("llama")))).keys()
+
+    assert "model.embed_tokens.weight" in names
+    assert "lm_head.weight" not in names
+
+
+def test_a_missing_folder_is_named(tmp_path):
+    with pytest.raises(EngineError) as error:
+        load_model(ModelSpec(str(tmp_path / "none")))
+
+    assert str(error.value).replace(str(tmp_path), "TMP") == snapshot("""\
+`TMP/none` is no folder
+help: give a folder with config.json and safetensors, as `save_pretrained` writes it\
+""")
+
+
+def test_a_folder_without_weights_is_refused(model_folder, tmp_path):
+    transformers.AutoConfig.from_pretrained(model_folder("llama")).save_pretrained(tmp_path)
+
+    with pytest.raises(EngineError, match=f"`{tmp_path}` holds no model: "):
+        load_model(ModelSpec(str(tmp_path)))
+
+
+def test_a_critic_is_no_language_model(model_folder, tmp_path):
+    load_model(ModelSpec(model_folder("qwen2"), "value")).save_pretrained(tmp_path)
+
+    with pytest.raises(EngineError) as error:
+        load_model(ModelSpec(str(tmp_path), "lm"))
+
+    assert str(error.value).replace(str(tmp_path), "TMP") == snapshot("""\
+`TMP` lacks 1 weights of a Qwen2ForCausalLM, first `lm_head.weight`
+help: check that the folder holds this kind of model and was written to its end\
+""")
+
+
+def test_a_reward_model_of_two_labels_is_refused(model_folder, tmp_path):
+    config = transformers.AutoConfig.from_pretrained(model_folder("llama"))
+    config.num_labels = 2
+    transformers.AutoModelForSequenceClassification.from_config(config).save_pretrained(tmp_path)
+
+    with pytest.raises(EngineError) as error:
+        load_model(ModelSpec(str(tmp_path), "reward"))
+
+    assert str(error.value).replace(str(tmp_path), "TMP") == snapshot("""\
+`score.weight` in `TMP` is of shape [2, 16]; a LlamaForSequenceClassification here needs [1, 16]
+help: a head gives one number: train one with `head` set, or take another model\
+""")
