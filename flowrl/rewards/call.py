@@ -59,7 +59,8 @@ def described(error: BaseException) -> str:
 
 def raised_at(error: BaseException) -> str:
     """Return an excerpt of the innermost line in the file that was called, if any was reached."""
-    frames = traceback.extract_tb(error.__traceback__)[1:]
+    after = traceback.extract_tb(error.__traceback__)[1:]
+    frames = [frame for frame in after if "importlib" not in frame.filename]
     own = [frame for frame in frames if frame.filename == frames[0].filename]
     at = own[-1] if own else None
     if at is None or at.lineno is None:

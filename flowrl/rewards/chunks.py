@@ -1,27 +1,28 @@
 """Cutting completions into calls, and putting the replies together again."""
 
-import itertools
 from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
 import attrs
 
-from flowrl.errors import RewardError
 from flowrl.rewards.call import Fault, Reply
-from flowrl.rewards.resolve import Columns
+from flowrl.rewards.routes import Route
 from flowrl.rewards.scores import Failure, Scores
 from flowrl.runtime.rows import Row
 
 
 @attrs.frozen
 class Chunk:
-    """The completions of one call, whose rows have the same columns.
+    """The completions of one call: of one function, from rows with the same columns.
 
-    whole: what a call with more of them came back with, if this one repeats a part of it.
+    value: what picks the function.
+    columns: those of the rows that the function takes.
+    whole: what the call with more of them came back with, if this one repeats a part of it.
     """
 
-    indices: range
+    indices: tuple[int, ...]
+    value: str
     columns: tuple[str, ...]
     whole: Fault | None = None
 
@@ -31,21 +32,20 @@ class Tally:
 
     The calls depend on the completions, the columns and `batch` alone, so that the scores do
     not depend on the number of workers.
+
+    Raises:
+        RewardError: a row has no function, or lacks a column that its function needs.
     """
 
     def __init__(
-        self,
-        function: str,
-        takes: Columns,
-        rows: Sequence[Row],
-        completions: Sequence[str],
-        batch: int,
+        self, route: Route, rows: Sequence[Row], completions: Sequence[str], batch: int
     ) -> None:
-        _check_columns(function, takes, rows)
-        self.function, self.takes, self.rows, self.completions = function, takes, rows, completions
-        self.queue = deque(_chunks(takes, rows, batch))
+        for row in rows:
+            route.check(row)
+        self.route, self.rows, self.completions = route, rows, completions
+        self.queue = deque(_chunks(route, rows, batch))
         self._replies: list[float | Fault | None] = [None] * len(completions)
-        self._repeated: list[range] = []
+        self._repeated: list[tuple[int, ...]] = []
 
     def arguments(self, chunk: Chunk) -> dict[str, Any]:
         """Return the arguments of a chunk's call, lists of one entry a completion."""
@@ -55,7 +55,7 @@ class Tally:
             "completions": [self.completions[i] for i in chunk.indices],
         }
         return {name: [row.columns[name] for row in rows] for name in chunk.columns} | {
-            name: texts[name] for name in self.takes.texts
+            name: texts[name] for name in self.route.targets[chunk.value].takes.texts
         }
 
     def settle(self, chunk: Chunk, reply: Reply) -> None:
@@ -67,46 +67,35 @@ class Tally:
             self._replies[chunk.indices[0]] = _with_lengths(reply, chunk.whole)
         else:
             self._repeated.append(chunk.indices)
-            singles = [Chunk(range(i, i + 1), chunk.columns, reply) for i in chunk.indices]
+            singles = [attrs.evolve(chunk, indices=(i,), whole=reply) for i in chunk.indices]
             self.queue.extendleft(reversed(singles))
 
     def scores(self) -> Scores:
         """Return the scores, once every call is settled."""
-        replies = enumerate(self._replies)
-        failures = [
-            Failure(i, r.kind, r.text, r.source) for i, r in replies if isinstance(r, Fault)
-        ]
-        failed = {failure.index for failure in failures}
+        faults = [(i, r) for i, r in enumerate(self._replies) if isinstance(r, Fault)]
+        failed = {index for index, _ in faults}
         return Scores(
-            self.function,
             [None if isinstance(reply, Fault) else reply for reply in self._replies],
-            failures,
+            [Failure(i, f.kind, f.text, self._function(i), f.source) for i, f in faults],
             recovered=sum(failed.isdisjoint(indices) for indices in self._repeated),
         )
 
-
-def _check_columns(function: str, takes: Columns, rows: Sequence[Row]) -> None:
-    for row in rows:
-        missing = sorted(takes.needed - row.columns.keys())
-        if missing:
-            raise RewardError(
-                f"the reward function `{function}` needs the column `{missing[0]}`, which the "
-                f"row lacks",
-                where=f"  {row.where} (row {row.id})",
-                hint=f"add it to the data, or give `{missing[0]}` a default in the function",
-            )
+    def _function(self, index: int) -> str:
+        return self.route.targets[self.route.value(self.rows[index])].function
 
 
-def _chunks(takes: Columns, rows: Sequence[Row], batch: int) -> list[Chunk]:
-    """Cut at `batch`, and where the columns change: a default stands for a column row by row."""
-    present = [takes.of(row.columns) for row in rows]
-    chunks = []
-    for names, run in itertools.groupby(range(len(rows)), key=present.__getitem__):
-        indices = list(run)
-        first, end = indices[0], indices[-1] + 1
-        starts = range(first, end, batch)
-        chunks += [Chunk(range(i, min(i + batch, end)), names) for i in starts]
-    return chunks
+def _chunks(route: Route, rows: Sequence[Row], batch: int) -> list[Chunk]:
+    """Cut at `batch`, after sorting by function and columns: what a row lacks has its default."""
+    alike: dict[tuple[str, tuple[str, ...]], list[int]] = {}
+    for index, row in enumerate(rows):
+        value = route.value(row)
+        columns = route.targets[value].takes.of(row.columns)
+        alike.setdefault((value, columns), []).append(index)
+    return [
+        Chunk(tuple(indices[start : start + batch]), value, columns)
+        for (value, columns), indices in alike.items()
+        for start in range(0, len(indices), batch)
+    ]
 
 
 def _with_lengths(fault: Fault, whole: Fault | None) -> Fault:

@@ -2,7 +2,8 @@
 
 import os
 import pickle
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -12,9 +13,10 @@ from flowrl.rewards.call import Fault, Reply, call, described
 from flowrl.rewards.chunks import Chunk, Tally
 from flowrl.rewards.process import INSIDE, Worker, first_ready
 from flowrl.rewards.resolve import bind, called, columns, name_of
+from flowrl.rewards.routes import Route, Target
 from flowrl.rewards.scores import Scores
 from flowrl.rewards.spec import RewardSpec
-from flowrl.rewards.worker import Call, Start
+from flowrl.rewards.worker import Call, Key, Start, Started
 from flowrl.runtime.rows import Row
 
 
@@ -38,25 +40,32 @@ class RewardPool:
     def __init__(self, specs: Mapping[str, RewardSpec], *, workers: int = 1, folder: Path) -> None:
         _refuse_inside_worker()
         self._specs = dict(specs)
-        names = {name: _importable_name(spec.function) for name, spec in specs.items()}
-        remote = {n: (name, specs[n].options) for n, name in names.items() if name is not None}
-        self._local = {n: _bound(specs[n]) for n in names.keys() - remote.keys()}
-        self._columns = {name: columns(function) for name, function in self._local.items()}
+        self._local, remote = _divide(specs)
         self._start = _pickled(Start(folder.resolve(), remote), "the rewards' options")
         self._workers = [Worker(self._start) for _ in range(workers if remote else 0)]
-        try:
-            while any(worker.started is None for worker in self._workers[:1]):
-                list(self._replies())
-        except BaseException:
-            self.close()
-            raise
-        for worker in self._workers[:1]:
-            self._columns |= worker.started or {}
+        takes = self._started() | {key: columns(f) for key, f in self._local.items()}
+        self._routes = {
+            reward: Route(
+                spec.by if isinstance(spec.function, Mapping) else None,
+                {v: Target(called(f), takes[reward, v]) for v, f in spec.functions.items()},
+            )
+            for reward, spec in specs.items()
+        }
 
     @property
     def needs(self) -> frozenset[str]:
-        """The columns without which some function cannot be called."""
-        return frozenset().union(*(takes.needed for takes in self._columns.values()))
+        """The columns that every row must have, whichever functions it picks."""
+        return frozenset().union(*(route.needs for route in self._routes.values()))
+
+    def check(self, rows: Iterable[Row]) -> None:
+        """Refuse rows that a reward cannot be called with, before anything is generated.
+
+        Raises:
+            RewardError: naming the first such row and what it lacks.
+        """
+        for row in rows:
+            for route in self._routes.values():
+                route.check(row)
 
     def score(self, name: str, rows: Sequence[Row], completions: Sequence[str]) -> Scores:
         """Score completions with the reward called `name`; rows[i] is completion i's row.
@@ -69,13 +78,16 @@ class RewardPool:
                 f"there is no reward `{name}`{nearest(name, self._specs)}",
                 hint=f"the rewards are {', '.join(f'`{n}`' for n in self._specs) or 'none'}",
             )
-        spec = self._specs[name]
-        function = spec.function if isinstance(spec.function, str) else called(spec.function)
-        tally = Tally(function, self._columns[name], rows, completions, spec.batch)
-        if name in self._local:
-            self._call_here(self._local[name], tally)
-        else:
-            self._call_workers(name, spec.time_limit, tally)
+        tally = Tally(self._routes[name], rows, completions, self._specs[name].batch)
+        self._renew()
+        try:
+            self._hand_out(name, tally)
+            while tally.queue or any(worker.chunk for worker in self._workers):
+                for chunk, reply in self._replies():
+                    tally.settle(chunk, reply)
+                self._hand_out(name, tally)
+        finally:
+            self._renew()
         return tally.scores()
 
     def close(self) -> None:
@@ -96,28 +108,29 @@ class RewardPool:
     ) -> None:
         self.close()
 
-    def _call_here(self, function: Callable[..., Any], tally: Tally) -> None:
-        while tally.queue:
-            chunk = tally.queue.popleft()
-            tally.settle(chunk, call(function, tally.arguments(chunk), len(chunk.indices)))
-
-    def _call_workers(self, name: str, time_limit: float, tally: Tally) -> None:
+    def _started(self) -> Started:
+        """Wait for the first worker; the others import the same."""
         try:
-            while tally.queue or any(worker.chunk for worker in self._workers):
-                for worker in self._workers:
-                    if worker.idle and tally.queue:
-                        chunk = tally.queue.popleft()
-                        asked = Call(name, tally.arguments(chunk), len(chunk.indices), time_limit)
-                        where = tally.rows[chunk.indices[0]].where
-                        message = _pickled(asked, f"the columns of {where}")
-                        worker.begin(chunk, message, time_limit)
-                for chunk, reply in self._replies():
-                    tally.settle(chunk, reply)
-        finally:
-            for worker in self._workers:  # after an error: no late reply may meet the next call
-                if worker.chunk:
-                    worker.kill()
-            self._replace_ended()
+            while any(worker.started is None for worker in self._workers[:1]):
+                list(self._replies())
+        except BaseException:
+            self.close()
+            raise
+        return {key: c for w in self._workers[:1] for key, c in (w.started or {}).items()}
+
+    def _hand_out(self, name: str, tally: Tally) -> None:
+        """Begin as many calls as there are idle workers; make those of this process."""
+        idle = deque(worker for worker in self._workers if worker.idle)
+        while tally.queue and (idle or (name, tally.queue[0].value) in self._local):
+            chunk = tally.queue.popleft()
+            key, arguments, count = (name, chunk.value), tally.arguments(chunk), len(chunk.indices)
+            if key in self._local:
+                tally.settle(chunk, call(self._local[key], arguments, count))
+                continue
+            time_limit = self._specs[name].time_limit
+            where = tally.rows[chunk.indices[0]].where
+            asked = Call(key, arguments, count, time_limit)
+            idle.popleft().begin(chunk, _pickled(asked, f"the columns of {where}"), time_limit)
 
     def _replies(self) -> Iterator[tuple[Chunk, Reply]]:
         """Wait for workers that are importing or calling; give the replies to calls."""
@@ -134,17 +147,31 @@ class RewardPool:
                 worker.started = reply
         self._replace_ended()
 
+    def _renew(self) -> None:
+        """Replace workers that died between calls, and those that an error left in one."""
+        for worker in self._workers:
+            if worker.lost:
+                worker.kill()
+        self._replace_ended()
+
     def _replace_ended(self) -> None:
         self._workers = [Worker(self._start) if w.ended else w for w in self._workers]
 
 
-def _importable_name(function: str | Callable[..., Any]) -> str | None:
-    return function if isinstance(function, str) else name_of(function)
-
-
-def _bound(spec: RewardSpec) -> Callable[..., Any]:
-    assert not isinstance(spec.function, str), "a string is a name for the workers"
-    return bind(called(spec.function), spec.function, spec.options)
+def _divide(
+    specs: Mapping[str, RewardSpec],
+) -> tuple[dict[Key, Callable[..., Any]], dict[Key, tuple[str, Mapping[str, Any]]]]:
+    """Return the functions to call in this process, and the names and options of the others."""
+    local, remote = {}, {}
+    for reward, spec in specs.items():
+        for value, function in spec.functions.items():
+            if isinstance(function, str):
+                remote[reward, value] = (function, spec.options)
+            elif name := name_of(function):
+                remote[reward, value] = (name, spec.options)
+            else:
+                local[reward, value] = bind(called(function), function, spec.options)
+    return local, remote
 
 
 def _pickled(message: Start | Call, what: str) -> bytes:

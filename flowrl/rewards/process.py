@@ -58,6 +58,11 @@ class Worker:
         """Whether it waits for a call."""
         return self.started is not None and self.chunk is None
 
+    @property
+    def lost(self) -> bool:
+        """Whether no call can begin: it died while idle, or an error left it in a call."""
+        return not self.ended and (self.chunk is not None or (self.idle and self.connection.poll()))
+
     def begin(self, chunk: Chunk, message: bytes, time_limit: float) -> None:
         """Send a call."""
         self.chunk = chunk

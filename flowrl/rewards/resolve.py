@@ -133,8 +133,10 @@ def name_of(function: Callable[..., Any]) -> str | None:
     return f"{file if by_file else module.__name__}:{attribute}"
 
 
-def called(function: Callable[..., Any]) -> str:
-    """Return a callable's name, for messages."""
+def called(function: str | Callable[..., Any]) -> str:
+    """Return a function's name, for messages."""
+    if isinstance(function, str):
+        return function
     return str(getattr(function, "__qualname__", None) or type(function).__name__)
 
 

@@ -15,13 +15,16 @@ Policy = Literal["fail", "drop_group", "score_zero"]
 
 @attrs.frozen
 class Failure:
-    """A completion without a score: its index, and what the function did."""
+    """A completion without a score: its index, and what which function did.
+
+    text goes on from "the function"; source is an excerpt of the line that raised.
+    """
 
     index: int
     kind: Kind
     text: str
+    function: str
     source: str = ""
-    """An excerpt of the line that raised."""
 
 
 @attrs.frozen
@@ -33,7 +36,6 @@ class Scores:
     recovered: calls that failed although each of their completions, called alone, did not.
     """
 
-    function: str
     values: list[float | None]
     failures: list[Failure]
     recovered: int = 0
@@ -62,7 +64,7 @@ class Scores:
         failure = fatal(policy, self.failures)
         if failure:
             row, sample = rows[failure.index], samples[failure.index]
-            raise failure_error(failure, row, sample, step, self.function)
+            raise failure_error(failure, row, sample, step)
 
 
 def fatal(policy: Policy, failures: Sequence[Failure]) -> Failure | None:
@@ -75,7 +77,7 @@ def fatal(policy: Policy, failures: Sequence[Failure]) -> Failure | None:
     return next(ending, None)
 
 
-def failure_error(failure: Failure, row: Row, sample: int, step: int, function: str) -> RewardError:
+def failure_error(failure: Failure, row: Row, sample: int, step: int) -> RewardError:
     """Return the error of one failure, with all that is known of it."""
     advice = {
         "exception": "mend the function or the row",
@@ -87,7 +89,7 @@ def failure_error(failure: Failure, row: Row, sample: int, step: int, function: 
     if failure.kind != "wrong_type":
         advice += '; or set `on_reward_error` to "drop_group" or "score_zero" to go on without it'
     return RewardError(
-        f"the reward function `{function}` {failure.text}",
+        f"the reward function `{failure.function}` {failure.text}",
         where=f"  {row.where} (row {row.id}), sample {sample}, step {step}",
         made=[failure.source],
         hint=advice,

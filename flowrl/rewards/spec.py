@@ -6,22 +6,37 @@ from typing import Any
 import attrs
 from attrs.validators import ge, gt
 
+Function = str | Callable[..., Any]
+"""`path.py:name`, `package.module:name`, `reasoning_gym:TASK`, or a callable.
+
+A callable is sent to the workers by name if it can be imported; a lambda, a closure, an object or
+a function of the running script is called in this process, with the same checks and without a
+time limit.
+"""
+
 
 @attrs.frozen
 class RewardSpec:
-    """One reward function and how it is called.
+    """One reward and how it is called.
 
-    The function is `f(prompts, completions, **columns) -> list[float]`: texts, and the rows'
-    columns, as lists of equal length; arguments are passed by name and only if it takes them.
+    A function is `f(prompts, completions, **columns) -> list[float]`: texts, and the rows'
+    columns, as lists of equal length; arguments are passed by name, and only those it takes.
     """
 
-    function: str | Callable[..., Any]
-    """`path.py:name`, `package.module:name` or `reasoning_gym:TASK`. A callable is sent to the
-    workers by name if it can be imported; a lambda, closure or object is called in this process,
-    with the same checks and without a time limit."""
+    function: Function | Mapping[str, Function]
+    """The function; or several, by the value of the column `by`."""
+    by: str = "data_source"
+    """The column that picks among several functions."""
     options: Mapping[str, Any] = attrs.field(factory=dict)
     """Keyword arguments of the function; of the task's scorer for `reasoning_gym:TASK`."""
     time_limit: float = attrs.field(default=10.0, validator=gt(0))
     """Seconds that one call may take."""
     batch: int = attrs.field(default=64, validator=ge(1))
     """Most completions in one call."""
+
+    @property
+    def functions(self) -> dict[str, Function]:
+        """The functions by the value that picks them; "" picks the only one."""
+        if isinstance(self.function, Mapping):
+            return dict(self.function)
+        return {"": self.function}

@@ -24,19 +24,23 @@ from flowrl.errors import FlowrlError, RewardError
 from flowrl.rewards.call import Fault, Reply, call, described
 from flowrl.rewards.resolve import Columns, columns, resolve
 
-GRACE = 5.0
+GRACE = 3.0
 """Seconds past its time limit after which a call ends itself: by then the parent should have."""
+
+
+Key = tuple[str, str]
+"""A function: the reward's name, and the value that picks it there."""
 
 
 @attrs.frozen
 class Start:
-    """The functions to import, by the reward's name: the function's name and its options."""
+    """The functions to import: their names and options."""
 
     folder: Path
-    functions: Mapping[str, tuple[str, Mapping[str, Any]]]
+    functions: Mapping[Key, tuple[str, Mapping[str, Any]]]
 
 
-Started = dict[str, Columns]
+Started = dict[Key, Columns]
 """The columns of each function."""
 
 
@@ -44,7 +48,7 @@ Started = dict[str, Columns]
 class Call:
     """Score `count` completions."""
 
-    name: str
+    function: Key
     arguments: Mapping[str, Any]
     count: int
     time_limit: float
@@ -56,7 +60,7 @@ def main() -> None:
     parent: Connection[Any, Any] = Connection(int(sys.argv[1]))
     messages: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     threading.Thread(target=_receive, args=(parent, messages), daemon=True).start()
-    functions: dict[str, Callable[..., Any]] = {}
+    functions: dict[Key, Callable[..., Any]] = {}
     parent.send(_start(pickle.loads(messages.get()), functions))
     while True:
         parent.send(_answer(messages.get(), functions))
@@ -74,20 +78,20 @@ def _receive(parent: "Connection[Any, Any]", messages: "queue.SimpleQueue[bytes]
         os.killpg(os.getpgrp(), signal.SIGKILL)  # and whatever the functions have started
 
 
-def _start(start: Start, functions: dict[str, Callable[..., Any]]) -> Started | FlowrlError:
+def _start(start: Start, functions: dict[Key, Callable[..., Any]]) -> Started | FlowrlError:
     started: Started = {}
-    for name, (function, options) in start.functions.items():
+    for key, (name, options) in start.functions.items():
         try:
-            functions[name] = resolve(function, options, start.folder)
-            started[name] = columns(functions[name])
+            functions[key] = resolve(name, options, start.folder)
+            started[key] = columns(functions[key])
         except FlowrlError as error:
             return error
         except Exception as error:
-            return RewardError(f"loading `{function}` raised {described(error)}")
+            return RewardError(f"loading `{name}` raised {described(error)}")
     return started
 
 
-def _answer(message: bytes, functions: Mapping[str, Callable[..., Any]]) -> Reply:
+def _answer(message: bytes, functions: Mapping[Key, Callable[..., Any]]) -> Reply:
     try:
         asked: Call = pickle.loads(message)
     except Exception as error:
@@ -97,6 +101,6 @@ def _answer(message: bytes, functions: Mapping[str, Callable[..., Any]]) -> Repl
     # timer needs no lock.
     faulthandler.dump_traceback_later(asked.time_limit + GRACE, exit=True, file=2)
     try:
-        return call(functions[asked.name], asked.arguments, asked.count)
+        return call(functions[asked.function], asked.arguments, asked.count)
     finally:
         faulthandler.cancel_dump_traceback_later()

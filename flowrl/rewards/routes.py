@@ -1,0 +1,78 @@
+"""Which function scores a row, and whether the row has what that function needs."""
+
+from collections.abc import Mapping
+
+import attrs
+
+from flowrl.errors import RewardError, nearest
+from flowrl.rewards.resolve import Columns
+from flowrl.runtime.rows import Row
+
+
+@attrs.frozen
+class Target:
+    """A function's name, for messages, and the columns that it takes."""
+
+    function: str
+    takes: Columns
+
+
+@attrs.frozen
+class Route:
+    """The functions of one reward.
+
+    by: the column that picks one; None if there is one for every row.
+    targets: the functions by that column's value; by "" without one.
+    """
+
+    by: str | None
+    targets: Mapping[str, Target]
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """The columns that every row must have, whichever function it picks."""
+        always = frozenset.intersection(*(t.takes.needed for t in self.targets.values()))
+        return always | ({self.by} if self.by else frozenset())
+
+    def value(self, row: Row) -> str:
+        """Return the value that picks the row's function.
+
+        Raises:
+            RewardError: the row lacks the column, or no function goes by its value.
+        """
+        if self.by is None:
+            return ""
+        if self.by not in row.columns:
+            raise _lacks(row, self.by, "the reward picks its function by")
+        value = row.columns[self.by]
+        if value not in self.targets:
+            raise RewardError(
+                f"no reward function goes by `{self.by}` = {value!r}"
+                f"{nearest(str(value), self.targets)}",
+                where=_at(row),
+                hint=f"the known ones are {', '.join(map(repr, self.targets))}",
+            )
+        return str(value)
+
+    def check(self, row: Row) -> None:
+        """Refuse a row that its function cannot be called with.
+
+        Raises:
+            RewardError: naming the row and the column.
+        """
+        target = self.targets[self.value(row)]
+        missing = sorted(target.takes.needed - row.columns.keys())
+        if missing:
+            raise _lacks(row, missing[0], f"the reward function `{target.function}` needs")
+
+
+def _lacks(row: Row, column: str, needed_by: str) -> RewardError:
+    return RewardError(
+        f"{needed_by} the column `{column}`, which the row lacks",
+        where=_at(row),
+        hint=f"add `{column}` to the row, or leave the row out",
+    )
+
+
+def _at(row: Row) -> str:
+    return f"  {row.where} (row {row.id})"

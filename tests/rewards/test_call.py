@@ -1,0 +1,117 @@
+import math
+from decimal import Decimal
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from inline_snapshot import snapshot
+
+from flowrl.rewards.call import Fault, call
+
+
+def returning(result, count=1):
+    return call(lambda: result, {}, count)
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        [1, 0.5],
+        (True, 0.5),
+        np.array([1.0, 0.5]),
+        np.array([1.0, 0.5], dtype=object),
+        torch.tensor([1.0, 0.5], dtype=torch.bfloat16, requires_grad=True),
+        [np.float32(1), np.array(0.5)],
+        [np.True_, torch.tensor(0.5)],
+        [Decimal(1), Fraction(1, 2)],
+    ],
+)
+def test_every_kind_of_number_is_a_score(result):
+    reply = returning(result, 2)
+
+    assert reply == [1.0, 0.5]
+    assert [type(score) for score in reply] == [float, float]
+
+
+@given(st.lists(st.floats() | st.integers() | st.booleans() | st.none() | st.text()))
+def test_a_reply_has_a_finite_float_or_a_fault_for_each_completion(result):
+    reply = returning(result, len(result))
+
+    assert len(reply) == len(result)
+    assert all(isinstance(r, Fault) or (type(r) is float and math.isfinite(r)) for r in reply)
+
+
+def test_what_is_no_number_is_the_fault_of_its_completion_alone():
+    result = [None, math.nan, -math.inf, 10**400, "0.5", [1.0], 1j, torch.zeros(2), 1.0]
+
+    reply = returning(result, len(result))
+
+    assert [r if isinstance(r, float) else f"{r.kind}: {r.text}" for r in reply] == snapshot(
+        [
+            "not_a_number: returned None",
+            "not_a_number: returned nan",
+            "not_a_number: returned -inf",
+            "not_a_number: returned inf",
+            "wrong_type: returned str ('0.5') where a number belongs",
+            "wrong_type: returned list ([1.0]) where a number belongs",
+            "wrong_type: returned complex (1j) where a number belongs",
+            "wrong_type: returned Tensor (tensor([0., 0.])) where a number belongs",
+            1.0,
+        ]
+    )
+
+
+@pytest.mark.parametrize("result", [None, 0.5, "0.5", {"a": 1.0}, np.float64(0.5), iter([1.0])])
+def test_what_is_no_list_is_the_fault_of_the_call(result):
+    reply = returning(result)
+
+    assert isinstance(reply, Fault)
+    assert reply.kind == "wrong_type"
+    assert f"returned {type(result).__name__} (" in reply.text
+    assert reply.text.endswith("not a list of 1 numbers")
+
+
+def test_a_wrong_count_names_both_lengths():
+    assert returning([1.0], 2) == snapshot(
+        Fault(kind="wrong_count", text="returned 1 score for 2 completions")
+    )
+
+
+def test_an_exception_is_told_with_its_type_text_and_line():
+    def reward(completions):
+        return [{}[c] for c in completions]
+
+    reply = call(reward, {"completions": ["x7"]}, 1)
+
+    assert (reply.kind, reply.text) == snapshot(("exception", "raised KeyError: 'x7'"))
+    assert "test_call.py:" in reply.source
+    assert "return [{}[c] for c in completions]" in reply.source
+
+
+def test_leaving_the_program_is_the_fault_of_the_call():
+    def reward():
+        raise SystemExit(4)
+
+    assert call(reward, {}, 1).text == snapshot("raised SystemExit: 4")
+
+
+def test_an_exception_that_cannot_be_printed_is_told_all_the_same():
+    class Mute(Exception):
+        def __str__(self):
+            raise ValueError
+
+    def reward():
+        raise Mute
+
+    assert "Mute" in call(reward, {}, 1).text
+
+
+def test_keyboard_interrupt_is_not_taken_for_a_fault():
+    def reward():
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        call(reward, {}, 1)

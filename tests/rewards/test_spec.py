@@ -1,0 +1,14 @@
+import pytest
+
+from flowrl.rewards.spec import RewardSpec
+
+
+def test_one_function_is_picked_by_no_value():
+    assert RewardSpec("rewards.py:f").functions == {"": "rewards.py:f"}
+    assert RewardSpec({"math": "rewards.py:f"}).functions == {"math": "rewards.py:f"}
+
+
+@pytest.mark.parametrize("fields", [{"time_limit": 0.0}, {"batch": 0}])
+def test_limits_must_be_positive(fields):
+    with pytest.raises(ValueError, match=next(iter(fields))):
+        RewardSpec("rewards.py:f", **fields)
