@@ -2,7 +2,7 @@
 
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import attrs
 import torch
@@ -12,8 +12,9 @@ from flowrl.data.record import RowError
 from flowrl.data.spec import Kind
 from flowrl.errors import DataError
 from flowrl.functional.ragged import Ragged
-from flowrl.runtime.rows import Batch, ExampleBatch, PairBatch, PromptBatch
+from flowrl.runtime.rows import Batch, ExampleBatch, PairBatch, PromptBatch, Row
 
+Sampler = Callable[[Sequence[Row], int, int], Iterable[int]]
 SHOWN = 3
 """How many of the rows skipped for one reason `sentence` names."""
 
@@ -29,6 +30,7 @@ class Dataset:
         skips: why each other row is not among them.
         seed: of the order.
         shuffle: whether epochs have an order of their own.
+        sampler: the user's order instead, and its name; see `DataSpec.sampler`.
         epochs: how often each row may be drawn; None for no end.
     """
 
@@ -39,6 +41,7 @@ class Dataset:
     seed: int
     shuffle: bool
     epochs: int | None
+    sampler: tuple[str, Sampler] | None = None
 
     @property
     def rows(self) -> int:
@@ -55,7 +58,7 @@ class Dataset:
         parts = [
             f"{count} {reason} ({self._places(reason)})" for reason, count in self.skipped.items()
         ]
-        kept = f"{self.source}: {self.rows} rows"
+        kept = f"{self.source}: {self.rows} {'row' if self.rows == 1 else 'rows'}"
         return f"{kept}, {len(self.skips)} skipped: {', '.join(parts)}" if parts else kept
 
     def _places(self, reason: str) -> str:
@@ -63,12 +66,29 @@ class Dataset:
         return ", ".join(places[:SHOWN]) + (", ..." if len(places) > SHOWN else "")
 
     def order(self, epoch: int) -> Sequence[int]:
-        """Return the indices of `entries` as an epoch draws them: each once."""
+        """Return the indices of `entries` as an epoch draws them: each once, without a sampler.
+
+        Raises:
+            DataError: the sampler's indices are not as many as the rows, or out of range.
+        """
+        if self.sampler is not None:
+            return self._sampled(*self.sampler, epoch)
         if not self.shuffle:
             return range(self.rows)
         draw = random.Random(f"{self.seed}/{epoch}").random  # documented to stay the same
         keys = [draw() for _ in self.entries]
         return sorted(range(self.rows), key=keys.__getitem__)
+
+    def _sampled(self, name: str, sampler: Sampler, epoch: int) -> Sequence[int]:
+        order = list(sampler([entry.row for entry in self.entries], epoch, self.seed))
+        wrong = [index for index in order if index not in range(self.rows)]
+        if wrong or len(order) != self.rows:
+            came = f"{wrong[0]!r} among them" if wrong else f"{len(order)} of them"
+            raise DataError(
+                f"the sampler must give {self.rows} indices from 0 to {self.rows - 1}; got {came}",
+                where=f"{name}, epoch {epoch}",
+            )
+        return order
 
     def cursor(self, position: int = 0) -> "DataCursor":
         """Return a place in the data, `position` rows after the start."""

@@ -2,19 +2,25 @@
 
 import re
 from collections.abc import Sequence
+from itertools import accumulate, pairwise
 from typing import Any
 
 import attrs
 from jinja2 import TemplateError
 
 from flowrl.data.prompt import Message, Prompt
+from flowrl.data.record import SKIP_HINT
 from flowrl.errors import DataError
 
 GENERATION_TAG = re.compile(r"\{%-?\s*generation\b")
 
 
 class EncodingError(Exception):
-    """Text or turns that the tokenizer or its chat template refuses."""
+    """Text or turns that the tokenizer or its chat template refuses, and what to do."""
+
+    def __init__(self, problem: str, hint: str = SKIP_HINT) -> None:
+        super().__init__(problem)
+        self.hint = hint
 
 
 @attrs.frozen
@@ -53,41 +59,55 @@ class Encoder:
         """Return the ids of a completion and EOS: i64[token]."""
         return [*self._ids(text), self.eos]
 
-    def conversation(self, turns: list[Message], tools: Any) -> tuple[list[int], list[bool]]:
+    def conversation(
+        self, turns: list[Message], first: int, tools: Any
+    ) -> tuple[list[int], list[bool]]:
         """Return the ids of a chat, and True on those that the assistant writes.
 
         The mask is the template's own where it has `{% generation %}` tags. Otherwise a turn
         is what the template adds between its generation prompt and the turn's end; so prompt
         and completion are split as in sampling. What comes after EOS is not the assistant's.
+
+        Args:
+            turns: the messages.
+            first: the assistant's messages before this one are not marked.
+            tools: what the template is told of tools, if anything.
         """
         if GENERATION_TAG.search(self.tokenizer.chat_template or ""):
-            ids, mask = self._tagged(turns, tools)
+            ids, mask = self._tagged(turns, first, tools)
         else:
-            ids, mask = self._by_prefix(turns, tools)
+            ids, mask = self._by_prefix(turns, first, tools)
         headed = self._with_head(ids)
         added = len(headed) - len(ids)
         return headed, [False] * added + mask[max(0, -added) :]
 
-    def _tagged(self, turns: list[Message], tools: Any) -> tuple[list[int], list[bool]]:
+    def _tagged(self, turns: list[Message], first: int, tools: Any) -> tuple[list[int], list[bool]]:
         found = self._template(
             turns, tools, tokenize=True, return_dict=True, return_assistant_tokens_mask=True
         )
-        return list(found["input_ids"]), [bool(mark) for mark in found["assistant_masks"]]
+        marks = [bool(mark) for mark in found["assistant_masks"]]
+        begins = [mark and not last for last, mark in pairwise([False, *marks])]
+        number = accumulate(begins)
+        earlier = sum(turn["role"] == "assistant" for turn in turns[:first])
+        mask = [mark and turn > earlier for mark, turn in zip(marks, number, strict=True)]
+        return list(found["input_ids"]), mask
 
-    def _by_prefix(self, turns: list[Message], tools: Any) -> tuple[list[int], list[bool]]:
+    def _by_prefix(
+        self, turns: list[Message], first: int, tools: Any
+    ) -> tuple[list[int], list[bool]]:
         whole = self._render(turns, tools)
         ids: list[int] = []
         mask: list[bool] = []
         position = 0
-        for number, turn in enumerate(turns):
-            if turn["role"] != "assistant":
+        for number in range(first, len(turns)):
+            if turns[number]["role"] != "assistant":
                 continue
             before = self._render(turns[:number], tools, generate=True)
             after = self._render(turns[: number + 1], tools)
             if not (whole.startswith(after) and after.startswith(before)):
                 raise EncodingError(
-                    f"the chat template writes message {number + 1} differently when others "
-                    "follow it; mark what is trained by {% generation %} tags in the template"
+                    f"the chat template writes message {number + 1} otherwise when more follow",
+                    hint="mark what is trained by {% generation %} tags in the template",
                 )
             context = self._ids(whole[position : len(before)])
             answer = self._ids(whole[len(before) : len(after)])

@@ -16,7 +16,7 @@ from flowrl.data.prompt import (
     raw_prompt,
     whole_prompt,
 )
-from flowrl.data.record import SKIP_HINT, Record, RowError
+from flowrl.data.record import Record, RowError
 from flowrl.data.spec import DataSpec, Kind
 from flowrl.runtime.rows import Row
 
@@ -62,7 +62,7 @@ class Preparer:
         try:
             return MAKE[self.kind](self, record)
         except EncodingError as error:
-            raise RowError("bad text", str(error), where=record.where, hint=SKIP_HINT) from error
+            raise RowError("bad text", str(error), where=record.where, hint=error.hint) from error
 
     def prompt(self, record: Record) -> Entry:
         """Make an entry of a prompt alone."""
@@ -92,9 +92,8 @@ class Preparer:
     def _completed(self, record: Record, key: str) -> tuple[str, list[int], Completion]:
         """Return the prompt's text and ids, and the completion in a column."""
         raw = raw_prompt(record, self.spec)
-        turns = _conversation(record, self.spec, raw, key)
-        if turns is not None:
-            return self._split(record, turns)
+        if chat := _conversation(record, self.spec, raw, key):
+            return self._split(record, *chat)
         text, context = self._opening(record, whole_prompt(raw, self.spec))
         tokens = self.encoder.completion_ids(record.text(key))
         return text, context, _completion(tokens, [True] * len(tokens))
@@ -103,9 +102,11 @@ class Preparer:
         text = self.encoder.text(prompt, record.columns.get("tools"))
         return text, self.encoder.prompt_ids(text)
 
-    def _split(self, record: Record, turns: list[Message]) -> tuple[str, list[int], Completion]:
-        """Split a conversation where the assistant first writes."""
-        ids, mask = self.encoder.conversation(turns, record.columns.get("tools"))
+    def _split(
+        self, record: Record, turns: list[Message], first: int
+    ) -> tuple[str, list[int], Completion]:
+        """Split a conversation where the assistant writes what is trained."""
+        ids, mask = self.encoder.conversation(turns, first, record.columns.get("tools"))
         if True not in mask[1:]:
             problem = "no message is the assistant's, so there is nothing to train on"
             raise RowError("no completion", problem, where=record.where)
@@ -137,15 +138,23 @@ MAKE: dict[Kind, Callable[[Preparer, Record], Entry]] = {
 }
 
 
-def _conversation(record: Record, spec: DataSpec, raw: Prompt, key: str) -> list[Message] | None:
-    """Return prompt and completion as one chat, if the completion is messages or is missing."""
+def _conversation(
+    record: Record, spec: DataSpec, raw: Prompt, key: str
+) -> tuple[list[Message], int] | None:
+    """Return prompt and completion as one chat, and where what is trained begins.
+
+    None if the completion is text. If there is none, a prompt of messages that ends with the
+    assistant's is a whole conversation: each of the row's own answers is trained.
+    """
     answer = record.columns.get(key)
     if isinstance(answer, list):
         own, opening = messages(record, key), as_turns(raw)
         repeated = len(opening) if own[: len(opening)] == opening else 0
-        return [*chat_prompt(raw, spec), *own[repeated:]]
+        prompt = chat_prompt(raw, spec)
+        return [*prompt, *own[repeated:]], len(prompt)
     if answer is None and not isinstance(raw, str) and raw[-1]["role"] == "assistant":
-        return chat_prompt(raw, spec)
+        turns = chat_prompt(raw, spec)
+        return turns, len(turns) - len(raw) + (raw[0]["role"] == "system")
     return None
 
 

@@ -14,6 +14,7 @@ from flowrl.data.record import Record, RowError
 from flowrl.data.select import DUPLICATE, EXCLUDED, carve, contents, distinct
 from flowrl.data.sources import TASK, Source
 from flowrl.data.spec import DataSpec, Kind
+from flowrl.data.user import load
 from flowrl.errors import DataError
 
 
@@ -55,9 +56,15 @@ def open_data(
             if not _skippable(error, spec):
                 raise
             skips.append(error)
-    order = seed if spec.seed is None else spec.seed
     data = Dataset(
-        spec.source, kind, tuple(entries), tuple(skips), order, spec.shuffle, spec.epochs
+        source=spec.source,
+        kind=kind,
+        entries=tuple(entries),
+        skips=tuple(skips),
+        seed=seed if spec.seed is None else spec.seed,
+        shuffle=spec.shuffle,
+        epochs=spec.epochs,
+        sampler=None if spec.sampler is None else (spec.sampler, load(spec.sampler, folder)),
     )
     if not entries:
         raise DataError("no row is left", where=data.sentence())

@@ -64,13 +64,21 @@ class Scorer:
         completions: Sequence[str],
         *,
         entry: Sequence[Mapping[str, Any]],
-        **columns: Sequence[Any],
     ) -> list[float]:
         """Return 1.0 or 0.0 for each completion, by the `entry` of its row."""
-        return [
-            float(self._entries.score_answer(self._answer(text), row) > self.threshold)
-            for text, row in zip(completions, entry, strict=True)
-        ]
+        pairs = zip(completions, entry, strict=True)
+        return [float(self.threshold <= self._score(text, row) <= 1) for text, row in pairs]
+
+    def _score(self, text: str, entry: Mapping[str, Any]) -> float:
+        """Return the task's score in [0, 1], which is 0 for an answer that it cannot parse.
+
+        Some tasks raise there. They accept the row's own answer, unless the row is at fault.
+        """
+        try:
+            return float(self._entries.score_answer(self._answer(text), entry))
+        except (ArithmeticError, LookupError, TypeError, ValueError):
+            self._entries.score_answer(entry["answer"], entry)
+            return 0.0
 
     def _answer(self, text: str) -> str:
         if self.extract is None:
@@ -80,13 +88,15 @@ class Scorer:
 
 
 def scorer(
-    task: str, *, threshold: float = 0.99, extract: Extract | None = None, **options: Any
+    task: str, *, threshold: float = 1.0, extract: Extract | None = None, **options: Any
 ) -> Scorer:
     """Return the reward function of a task, which can be pickled.
 
     Args:
         task: the task's name in reasoning-gym.
-        threshold: scores in [0, 1] above it are right; wrong answers may get some credit.
+        threshold: scores from it to 1 are right. Tasks give right answers exactly 1 and some
+            credit to wrong ones: `spell_backward` gives 1 +- 2e-16 to a right answer with
+            letters after it, so a lower threshold is open to reward hacking.
         extract: `last_number` scores the last number in a completion, not all of its text.
         options: those of the task that its scoring depends on, if any.
 

@@ -14,7 +14,7 @@ from flowrl.data.reasoning import task_rows
 from flowrl.data.record import Found, Record, RowError
 from flowrl.data.tables import arrow_rows, hub_rows, parquet_rows, saved_rows
 from flowrl.data.text_files import csv_rows, jsonl_rows
-from flowrl.data.user import user_rows
+from flowrl.data.user import PYTHON_NAME, user_rows
 from flowrl.errors import DataError
 
 TASK = "reasoning_gym:"
@@ -24,7 +24,6 @@ FILES = {
     ".parquet": parquet_rows,
     ".arrow": arrow_rows,
 }
-PYTHON_NAME = re.compile(r"(?P<path>.+\.py):(?P<attribute>\w+)")
 HUB_NAME = re.compile(r"(?P<name>[\w.-]+/[\w.-]+)(:(?P<split>[\w.\[\]:%+-]+))?")
 
 
@@ -62,9 +61,8 @@ class Source:
     def _found(self) -> Found:
         if self.name.startswith(TASK):
             return task_rows(self.name.removeprefix(TASK), self.options)
-        if match := PYTHON_NAME.fullmatch(self.name):
-            path = self.folder / Path(match["path"]).expanduser()
-            return user_rows(path, match["attribute"], self.name, self.options)
+        if PYTHON_NAME.fullmatch(self.name):
+            return user_rows(self.name, self.options, self.folder)
         path = self.folder / Path(self.name).expanduser()
         if path.suffix in FILES or glob.has_magic(self.name):
             self._refuse(options=self.options, split=self.split)

@@ -84,6 +84,9 @@ class DataSpec:
     """Worked examples, {prompt, completion}, before each prompt: chat turns, or text."""
     shuffle: bool = True
     """Draw each epoch in its own order, a function of the seed and the epoch's number."""
+    sampler: str | None = None
+    """`path.py:name` of a function (rows, epoch, seed) -> indices of rows, as many as there are
+    rows, instead of `shuffle`. It may repeat rows; it must give the same when called again."""
     seed: int | None = None
     """The seed of the order; the run's seed if left out."""
     epochs: int | None = attrs.field(default=None, validator=_at_least(1))

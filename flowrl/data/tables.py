@@ -40,7 +40,7 @@ def hub_rows(name: str, split: str | None, options: Mapping[str, Any]) -> Found:
     datasets = _library()
     with _named_errors(name, "a data set on the hub"):
         rows = datasets.load_dataset(name, split=split, **options)
-    yield from _numbered(_one_split(rows, split, name), name)
+    yield from _numbered(_one_split(rows, split, name), f"{name}:{split}" if split else name)
 
 
 def _library() -> Any:

@@ -1,24 +1,28 @@
-"""Rows from the user's Python: `path.py:name`."""
+"""The user's Python, `path.py:name`: rows, and the order in which they are drawn."""
 
 import importlib.util
 import inspect
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from flowrl.data.record import Found, RowError
 from flowrl.errors import DataError, nearest
 
+PYTHON_NAME = re.compile(r"(?P<path>.+\.py):(?P<attribute>\w+)")
 
-def user_rows(path: Path, attribute: str, name: str, options: Mapping[str, Any]) -> Found:
+
+def user_rows(name: str, options: Mapping[str, Any], folder: Path) -> Found:
     """Yield the rows of an iterable or a sequence, or of what a function returns."""
-    found = _load(path, attribute, name)
+    found = load(name, folder)
     if callable(found):
         found = _call(found, name, options)
     elif options:
-        raise DataError(f"`{attribute}` is no function, so it takes no `options`", where=name)
+        raise DataError("this is no function, so it takes no `options`", where=name)
     for number, row in enumerate(_iterate(found, name), start=1):
         where = f"{name}:{number}"
         if isinstance(row, Mapping):
@@ -28,23 +32,44 @@ def user_rows(path: Path, attribute: str, name: str, options: Mapping[str, Any])
             yield where, RowError("wrong type", problem, where=where)
 
 
-def _load(path: Path, attribute: str, name: str) -> Any:
+def load(name: str, folder: Path) -> Any:
+    """Return what `path.py:name` names; a relative path starts in `folder`.
+
+    Raises:
+        DataError: there is no such file or name.
+    """
+    match = PYTHON_NAME.fullmatch(name)
+    if match is None:
+        raise DataError("expected `path.py:name`", where=name)
+    path, attribute = folder / Path(match["path"]).expanduser(), match["attribute"]
     if not path.is_file():
         raise DataError(f"there is no file {path}", where=name)
+    module = _module(path)
+    if not hasattr(module, attribute):
+        known = [key for key, value in vars(module).items() if _is_own(key, value, module)]
+        raise DataError(
+            f"{path.name} has no `{attribute}`{nearest(attribute, known)}",
+            where=name,
+            hint=f"it has {', '.join(known)}" if known else "",
+        )
+    return getattr(module, attribute)
+
+
+def _module(path: Path) -> ModuleType:
     loader = SourceFileLoader(f"flowrl_data_{path.stem}", str(path))
     spec = importlib.util.spec_from_loader(loader.name, loader)
     assert spec is not None, "a loader makes a spec"
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # its dataclasses and pickles look it up there
     loader.exec_module(module)
-    if not hasattr(module, attribute):
-        public = [key for key in vars(module) if not key.startswith("_")]
-        raise DataError(
-            f"{path.name} has no `{attribute}`{nearest(attribute, public)}",
-            where=name,
-            hint=f"it has {', '.join(public)}" if public else "",
-        )
-    return getattr(module, attribute)
+    return module
+
+
+def _is_own(key: str, value: Any, module: ModuleType) -> bool:
+    """Tell whether a name is public, and made in the module as far as one can see."""
+    made_in = getattr(value, "__module__", module.__name__)
+    public = not key.startswith("_") and not isinstance(value, ModuleType)
+    return public and made_in == module.__name__
 
 
 def _call(function: Any, name: str, options: Mapping[str, Any]) -> Any:

@@ -1,0 +1,38 @@
+import json
+
+import pytest
+from inline_snapshot import snapshot
+
+from flowrl.data.tokenizer import PROBE, load_tokenizer
+from flowrl.errors import DataError
+from tests.data.conftest import make_tokenizer
+
+
+def test_a_tokenizer_without_a_pad_token_pads_with_eos(tmp_path):
+    made = make_tokenizer()
+    made.pad_token = None
+    made.save_pretrained(tmp_path)
+
+    assert load_tokenizer(tmp_path).pad_token == "<eos>"
+
+
+def test_the_models_type_does_not_change_the_ids(tmp_path):
+    made = make_tokenizer()
+    made.save_pretrained(tmp_path)
+    settings = json.loads((tmp_path / "tokenizer_config.json").read_text())
+    settings.pop("tokenizer_class", None)
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
+    (tmp_path / "config.json").write_text('{"model_type": "qwen2"}')
+
+    assert load_tokenizer(tmp_path)(PROBE)["input_ids"] == made(PROBE)["input_ids"]
+
+
+def test_a_folder_without_a_tokenizer_is_an_error(tmp_path):
+    with pytest.raises(DataError) as caught:
+        load_tokenizer(tmp_path)
+
+    assert str(caught.value).replace(str(tmp_path), "model") == snapshot("""\
+the folder has no tokenizer
+model
+help: save the tokenizer into the model's folder; looked for tokenizer.json, tokenizer.model, tokenizer_config.json, vocab.json, vocab.txt\
+""")

@@ -1,0 +1,160 @@
+import pytest
+from inline_snapshot import snapshot
+
+from flowrl.data.record import RowError
+from flowrl.errors import DataError
+
+SOURCE = """
+from dataclasses import dataclass
+
+ROWS = [{"prompt": "a"}, {"prompt": "b"}]
+
+def rows(count, word="w"):
+    for number in range(count):
+        yield {"prompt": f"{word}{number}"}
+
+@dataclass
+class Words:
+    count: "int" = 2
+
+    def __len__(self):
+        return self.count
+
+    def __getitem__(self, index):
+        if index >= self.count:
+            raise RuntimeError("read past the end")
+        return {"prompt": f"item{index}"}
+
+def wrong():
+    return 3
+
+def words():
+    return ["a", "b"]
+"""
+
+
+@pytest.fixture
+def source(written):
+    written("mine.py", SOURCE)
+    return "mine.py:"
+
+
+def prompts(data):
+    return [row.prompt for row in data.cursor().take(data.rows).rows]
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "expected"),
+    [
+        ("ROWS", {}, ["a", "b"]),
+        ("rows", {"count": 2, "word": "x"}, ["x0", "x1"]),
+        ("rows?count=2&word=y", {}, ["y0", "y1"]),
+        ("Words", {"count": 3}, ["item0", "item1", "item2"]),
+    ],
+)
+def test_rows_come_from_a_list_a_function_or_an_object(opened, source, name, options, expected):
+    assert prompts(opened(source + name, options=options, shuffle=False)) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "options"), [("row", {}), ("rows", {"counts": 2}), ("wrong", {}), ("ROWS", {"a": 1})]
+)
+def test_a_name_or_option_that_does_not_fit_is_an_error(opened, source, name, options):
+    with pytest.raises(DataError) as caught:
+        opened(source + name, options=options)
+
+    assert str(caught.value) in snapshot(
+        [
+            """\
+mine.py has no `row` (did you mean `rows`?)
+mine.py:row
+help: it has dataclass, ROWS, rows, Words, wrong, words\
+""",
+            """\
+`options` do not fit rows(count, word='w'): missing a required argument: 'count'
+mine.py:rows\
+""",
+            """\
+expected rows; got int
+mine.py:wrong
+help: return a list or another iterable of dicts, or an object with `__len__` and `__getitem__`\
+""",
+            """\
+`ROWS` is no function, so it takes no `options`
+mine.py:ROWS\
+""",
+            """\
+mine.py has no `row` (did you mean `rows`?)
+mine.py:row
+help: it has ROWS, rows, Words, wrong, words\
+""",
+            """\
+this is no function, so it takes no `options`
+mine.py:ROWS\
+""",
+        ]
+    )
+
+
+def test_a_row_that_is_no_dict_is_a_bad_row(opened, source):
+    with pytest.raises(RowError) as caught:
+        opened(source + "words")
+
+    assert str(caught.value) == snapshot("""\
+expected a dict with a key a column; got str
+mine.py:words:1
+help: correct the row, or set `on_bad_row = "skip"` to leave such rows out\
+""")
+
+
+def test_a_file_that_does_not_exist_is_an_error(opened):
+    with pytest.raises(DataError, match="there is no file"):
+        opened("none.py:rows")
+
+
+SAMPLERS = """
+def hardest_first(rows, epoch, seed):
+    return sorted(range(len(rows)), key=lambda index: -rows[index].columns["level"])
+
+def one_row(rows, epoch, seed):
+    return [(epoch + seed) % len(rows)] * len(rows)
+
+def too_few(rows, epoch, seed):
+    return [0]
+
+def out_of_range(rows, epoch, seed):
+    return range(1, len(rows) + 1)
+"""
+
+
+@pytest.fixture
+def sampled(opened, written):
+    written("order.py", SAMPLERS)
+    written("a.jsonl", "\n".join(f'{{"prompt": "p{n}", "level": {n}}}' for n in range(3)))
+    return lambda name: opened("a.jsonl", sampler=f"order.py:{name}", seed=1)
+
+
+def test_a_sampler_orders_each_epoch_and_may_repeat_rows(sampled):
+    curriculum, repeats = sampled("hardest_first").cursor(), sampled("one_row").cursor()
+
+    assert [row.prompt for row in curriculum.take(4).rows] == ["p2", "p1", "p0", "p2"]
+    assert [row.prompt for row in repeats.take(4).rows] == ["p1", "p1", "p1", "p2"]
+
+
+@pytest.mark.parametrize("name", ["too_few", "out_of_range"])
+def test_a_sampler_that_does_not_fit_is_an_error(sampled, name):
+    with pytest.raises(DataError) as caught:
+        sampled(name).cursor().take(1)
+
+    assert str(caught.value) in snapshot(
+        [
+            """\
+the sampler must give 3 indices from 0 to 2; got 1 of them
+order.py:too_few, epoch 0\
+""",
+            """\
+the sampler must give 3 indices from 0 to 2; got 3 among them
+order.py:out_of_range, epoch 0\
+""",
+        ]
+    )
