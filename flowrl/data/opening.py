@@ -55,7 +55,7 @@ def open_data(
         except RowError as error:
             if not _skippable(error, spec):
                 raise
-            skips.append(error)
+            skips.append(error.with_traceback(None))  # its frames would keep the row alive
     data = Dataset(
         source=spec.source,
         kind=kind,

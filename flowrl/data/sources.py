@@ -64,14 +64,15 @@ class Source:
         if PYTHON_NAME.fullmatch(self.name):
             return user_rows(self.name, self.options, self.folder)
         path = self.folder / Path(self.name).expanduser()
-        if path.suffix in FILES or glob.has_magic(self.name):
+        hub = HUB_NAME.fullmatch(self.name)
+        if path.suffix in FILES or (glob.has_magic(self.name) and not hub):
             self._refuse(options=self.options, split=self.split)
-            return self._files(str(path))
+            return self._files(path)
         if path.is_dir():
             self._refuse(options=self.options)
             return saved_rows(path, self.name, self.split)
-        if match := HUB_NAME.fullmatch(self.name):
-            return hub_rows(match["name"], match["split"] or self.split, self.options)
+        if hub:
+            return hub_rows(hub["name"], hub["split"] or self.split, self.options)
         raise DataError(
             "there is no such data source",
             where=self.name,
@@ -79,18 +80,20 @@ class Source:
             "a name on the hub (org/name), reasoning_gym:TASK, or path.py:name",
         )
 
-    def _files(self, pattern: str) -> Found:
-        paths = [Path(path) for path in sorted(glob.glob(pattern, recursive=True))]
-        if not paths:
-            raise DataError(f"there is no file {pattern}", where=self.name)
-        for path in paths:
-            if path.suffix not in FILES:
+    def _files(self, path: Path) -> Found:
+        pattern = str(Path(self.name).expanduser())
+        names = [pattern] if path.is_file() else sorted(self._glob(pattern))
+        if not names:
+            raise DataError(f"there is no file {path}", where=self.name)
+        for name in names:
+            if Path(name).suffix not in FILES:
                 known = ", ".join(FILES)
-                raise DataError(f"expected {known} files; got {path}", where=self.name)
-        for path in paths:
-            inside = path.is_relative_to(self.folder)
-            name = path.relative_to(self.folder) if inside else path
-            yield from FILES[path.suffix](path, str(name))
+                raise DataError(f"expected {known} files; got {name}", where=self.name)
+        for name in names:
+            yield from FILES[Path(name).suffix](self.folder / name, name)
+
+    def _glob(self, pattern: str) -> list[str]:
+        return glob.glob(pattern, root_dir=self.folder, recursive=True)
 
     def _refuse(self, **keys: object) -> None:
         """Refuse keys that this kind of source does not read."""

@@ -79,6 +79,12 @@ def test_a_glob_reads_files_in_the_order_of_their_names(opened, written):
     assert places(data) == ["a.csv:2", "b.jsonl:1"]
 
 
+def test_a_file_whose_name_looks_like_a_glob_is_read_as_it_is(opened, written):
+    written("a[1].jsonl", '{"prompt": "a"}')
+
+    assert places(opened("a[1].jsonl")) == ["a[1].jsonl:1"]
+
+
 @pytest.mark.parametrize("name", ["a.parquet", "a.arrow"])
 def test_a_damaged_table_is_an_error_that_names_the_file(opened, written, name):
     written(name, "not a table")
@@ -102,6 +108,14 @@ def test_a_file_of_another_kind_is_an_error(opened, written):
 
     with pytest.raises(DataError, match=r"expected .jsonl, .csv, .parquet, .arrow files"):
         opened("*.txt")
+
+
+def test_relative_paths_start_in_the_folder_and_absolute_ones_do_not(opened, written, tmp_path):
+    (tmp_path / "sub").mkdir()
+    written("sub/a.jsonl", '{"prompt": "a"}')
+
+    assert places(opened("sub/*.jsonl")) == ["sub/a.jsonl:1"]
+    assert places(opened(tmp_path / "sub" / "*.jsonl")) == [f"{tmp_path}/sub/a.jsonl:1"]
 
 
 @pytest.mark.parametrize("keys", [{"options": {"size": 3}}, {"split": "train"}])
@@ -131,6 +145,7 @@ def test_a_split_of_a_data_set_on_the_hub(opened, hub):
 
     assert columns(data) == [{"prompt": "two"}]
     assert places(data) == ["org/words:test:1"]
+    assert columns(opened("org/words:train[:1]")) == [{"prompt": "one"}]
     with pytest.raises(DataError, match="several splits"):
         opened("org/words")
 
