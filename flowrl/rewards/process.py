@@ -19,7 +19,6 @@ PROGRAM = "from flowrl.rewards.worker import main; main()"
 START_LIMIT = 120.0
 """Seconds for importing the reward functions."""
 
-
 INSIDE = "FLOWRL_REWARD_WORKER"
 """Set in a worker's environment."""
 
@@ -82,7 +81,8 @@ class Worker:
         """End the process and all that it has started; return how it ended."""
         self.ended = True
         self.connection.close()
-        os.killpg(self.process.pid, signal.SIGKILL)  # its id is its own until it is waited for
+        with contextlib.suppress(PermissionError):  # macOS: it has ended already
+            os.killpg(self.process.pid, signal.SIGKILL)  # before `wait` gives its id away
         code = self.process.wait()
         return f"exit code {code}" if code >= 0 else signal.Signals(-code).name
 

@@ -44,15 +44,14 @@ class Route:
             return ""
         if self.by not in row.columns:
             raise _lacks(row, self.by, "the reward picks its function by")
-        value = row.columns[self.by]
+        value = str(row.columns[self.by])
         if value not in self.targets:
             raise RewardError(
-                f"no reward function goes by `{self.by}` = {value!r}"
-                f"{nearest(str(value), self.targets)}",
+                f"no reward function goes by `{self.by}` = {value!r}{nearest(value, self.targets)}",
                 where=_at(row),
                 hint=f"the known ones are {', '.join(map(repr, self.targets))}",
             )
-        return str(value)
+        return value
 
     def check(self, row: Row) -> None:
         """Refuse a row that its function cannot be called with.

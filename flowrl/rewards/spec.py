@@ -23,8 +23,9 @@ class RewardSpec:
     columns, as lists of equal length; arguments are passed by name, and only those it takes.
     """
 
-    function: Function | Mapping[str, Function]
-    """The function; or several, by the value of the column `by`."""
+    function: Function | Mapping[str, Function] = attrs.field()
+    """`path.py:name`, `package.module:name` or `reasoning_gym:TASK`; or a table of these, by the
+    value of the column `by`."""
     by: str = "data_source"
     """The column that picks among several functions."""
     options: Mapping[str, Any] = attrs.field(factory=dict)
@@ -33,6 +34,11 @@ class RewardSpec:
     """Seconds that one call may take."""
     batch: int = attrs.field(default=64, validator=ge(1))
     """Most completions in one call."""
+
+    @function.validator
+    def _at_least_one(self, _: object, function: Function | Mapping[str, Function]) -> None:
+        if function in ("", {}):
+            raise ValueError("`function` must name a function")
 
     @property
     def functions(self) -> dict[str, Function]:

@@ -27,7 +27,6 @@ from flowrl.rewards.resolve import Columns, columns, resolve
 GRACE = 3.0
 """Seconds past its time limit after which a call ends itself: by then the parent should have."""
 
-
 Key = tuple[str, str]
 """A function: the reward's name, and the value that picks it there."""
 

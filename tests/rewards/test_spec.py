@@ -12,3 +12,9 @@ def test_one_function_is_picked_by_no_value():
 def test_limits_must_be_positive(fields):
     with pytest.raises(ValueError, match=next(iter(fields))):
         RewardSpec("rewards.py:f", **fields)
+
+
+@pytest.mark.parametrize("function", ["", {}])
+def test_a_function_must_be_named(function):
+    with pytest.raises(ValueError, match="must name a function"):
+        RewardSpec(function)

@@ -1,0 +1,36 @@
+"""The rewards of a run, as the runtime calls them."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from flowrl.rewards.pool import RewardPool
+from flowrl.rewards.scores import Policy
+from flowrl.runtime.host import ScoreFunction, Scores
+from flowrl.runtime.rows import Row
+
+
+def score_function(pool: RewardPool, policy: Policy) -> ScoreFunction:
+    """Return the function that scores completions by each of several rewards.
+
+    It raises the first failure that `policy` does not go on from; the others are None, and
+    counted.
+    """
+
+    def score(
+        functions: Sequence[str],
+        rows: Sequence[Row],
+        completions: Sequence[str],
+        samples: Sequence[int],
+        step: int,
+    ) -> Scores:
+        values: list[list[float | None]] = []
+        counts: dict[str, float] = defaultdict(float)
+        for name in functions:
+            scores = pool.score(name, rows, completions)
+            scores.check(policy, rows, samples, step)
+            values.append(scores.values)
+            for metric, count in scores.counts().items():
+                counts[metric] += count
+        return Scores(values, counts)
+
+    return score
