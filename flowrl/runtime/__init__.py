@@ -1,1 +1,1 @@
-"""."""
+"""Run a graph: the reference interpreter, and what it needs of engines, rewards and data."""

@@ -111,6 +111,14 @@ class Scorer(Protocol):
         """Return the named outputs, without gradient."""
         ...
 
+    def weights(self) -> Mapping[str, Tensor]:
+        """Return the current weights by name; they alias the engine's own where possible."""
+        ...
+
+    def snapshot(self) -> "Scorer":
+        """Return a frozen copy."""
+        ...
+
 
 class Trainer(Scorer, Protocol):
     """Trains a model. Its weights change in place, at `update` only."""
@@ -124,10 +132,6 @@ class Trainer(Scorer, Protocol):
         step: int,
     ) -> Update:
         """Take one optimiser step; `step` (0-based, of the run) sets the learning rate."""
-        ...
-
-    def weights(self) -> Mapping[str, Tensor]:
-        """Return the current weights by name; they alias the trainer's own where possible."""
         ...
 
     def state_dict(self) -> dict[str, object]:

@@ -1,0 +1,26 @@
+"""flowrl: reinforcement learning of language models as typed dataflow programs."""
+
+from flowrl import ops
+from flowrl.errors import FlowrlError
+from flowrl.ir.graph import Model, Value
+from flowrl.ir.program import Carry, Program, Traced, program, trace
+from flowrl.ir.records import Examples, Pairs, Prompts, Record, Rollouts
+from flowrl.ops.custom import op
+
+__all__ = [
+    "Carry",
+    "Examples",
+    "FlowrlError",
+    "Model",
+    "Pairs",
+    "Program",
+    "Prompts",
+    "Record",
+    "Rollouts",
+    "Traced",
+    "Value",
+    "op",
+    "ops",
+    "program",
+    "trace",
+]

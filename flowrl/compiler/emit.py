@@ -1,0 +1,18 @@
+"""Turn a lowered graph into a plan: data that prints, is compared, and runs."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from flowrl.compiler.cluster import Cluster
+from flowrl.ir.graph import Graph
+from flowrl.ir.plan import Plan, PoolPlan, encode
+
+
+def emit(graph: Graph, cluster: Cluster, sampling: Mapping[str, Mapping[str, Any]]) -> Plan:
+    """Return the plan of a lowered graph.
+
+    Requires: every value has a pool. Ensures: `plan.graph()` is the same graph, and
+    `Plan.from_json(plan.to_json())` the same plan.
+    """
+    pools = tuple(PoolPlan(pool.name, pool.gpus, pool.roles) for pool in cluster.pools)
+    return Plan(graph.name, pools, {role: dict(x) for role, x in sampling.items()}, encode(graph))

@@ -1,0 +1,68 @@
+"""Assign every node, and so every value, to a pool."""
+
+from collections.abc import Callable
+
+from flowrl.compiler.cluster import Cluster
+from flowrl.ir.builder import Rewriter
+from flowrl.ir.graph import Graph, Node, Value
+from flowrl.ir.regions import map_regions
+from flowrl.ir.types import ModelType
+from flowrl.ops.control import CONTROL
+from flowrl.ops.model import ModelOp, Score
+from flowrl.ops.tensor import Constant
+
+def place(graph: Graph, cluster: Cluster) -> Graph:
+    """Put each model op in the pool of its role and use, and tensor ops beside their data.
+
+    Control flow has no pool of its own: its nested graphs are placed node by node. A loss lives
+    with its update. Models stay in the pool that trains them, or reads them if none does.
+
+    Requires: nothing. Ensures: every value has a pool, but models and data handed through control
+    flow keep theirs. A pool that is set already stays.
+    """
+    return _place(graph, cluster, lambda value: value.pool or _home(value, graph, cluster))
+
+
+def _place(graph: Graph, cluster: Cluster, pool_of_input: Callable[[Value], str]) -> Graph:
+    out = Rewriter(graph, pool_of_input)
+    for node in graph.nodes:
+        args = [out[arg] for arg in node.args]
+        if isinstance(node.op, CONTROL):
+            op = map_regions(node.op, lambda region: _place(region, cluster, _inner(region, cluster)))
+            out.copy(node, args, op=op, pool=node.pool or cluster.pools[0].name)
+        else:
+            out.copy(node, args, pool=node.pool or _pool(node, args, cluster))
+    return out.done()
+
+
+def _pool(node: Node, args: list[Value], cluster: Cluster) -> str:
+    op = node.op
+    if isinstance(op, ModelOp):
+        model = node.args[0].type
+        assert isinstance(model, ModelType)
+        return cluster.pool_of(model.role, op.use)
+    if isinstance(op, Score):
+        return cluster.pool_of("reward")
+    if isinstance(op, Constant) or not args:
+        return cluster.pools[0].name
+    return args[-1].pool if op.name == "take" else args[0].pool
+
+
+def _home(value: Value, graph: Graph, cluster: Cluster) -> str:
+    if not isinstance(value.type, ModelType):
+        return cluster.pool_of("data")
+    uses = {
+        node.op.use
+        for inner in graph.nested()
+        for node in inner.nodes
+        if isinstance(node.op, ModelOp) and node.args[0].type == value.type
+    }
+    use = next((use for use in ("train", "score", "generate") if use in uses), "train")
+    return cluster.pool_of(value.type.role, use)
+
+
+def _inner(region: Graph, cluster: Cluster) -> Callable[[Value], str]:
+    def pool(value: Value) -> str:
+        return value.pool or _home(value, region, cluster)
+
+    return pool

@@ -1,0 +1,204 @@
+"""The only two ways to make a graph: add nodes to a builder, or rewrite a graph."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from flowrl.errors import Location, ProgramError
+from flowrl.ir.graph import CAPTURED, UNPLACED, Graph, Node, Op, Value, new_value
+from flowrl.ir.signature import TypeRuleError
+from flowrl.ir.types import Axis, ModelType, TensorType, Type
+
+
+class GraphBuilder:
+    """Collects the nodes of one graph, checking each against its type rule as it is added.
+
+    A builder with a parent builds a nested graph: values of the parent that it uses become
+    extra inputs, in `captured`. `blocked` axes may not come in that way; it says why.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        parent: "GraphBuilder | None" = None,
+        blocked: Mapping[Axis, str] | None = None,
+    ) -> None:
+        self.name, self.parent, self.blocked = name, parent, blocked or {}
+        self.inputs: list[tuple[str, Value]] = []
+        self.nodes: list[Node] = []
+        self.made: dict[Value, Location | None] = {}
+        self.captured: dict[Value, Value] = {}
+        self.used_up: dict[Value, Location] = {}
+        self.root: GraphBuilder = parent.root if parent else self
+        self.counts: Counter[str] = Counter()
+        self.rows: dict[Axis, Value] = {}
+        """The `row[...]` value of each first axis, for joins by row."""
+        self.rewards: dict[str, Value] = {}
+        """Rewards by name; their means are metrics, whether the program returns them or not."""
+
+    def axis(self, name: str, made_by: str, loc: Location | None) -> Axis:
+        """Return a fresh axis."""
+        return Axis(name, self.root.number(f"axis {name}") + 1, made_by, loc)
+
+    def number(self, kind: str) -> int:
+        """Return how often this was called for `kind`, in the whole program."""
+        self.root.counts[kind] += 1
+        return self.root.counts[kind] - 1
+
+    def input(self, name: str, type: Type, pool: str = UNPLACED) -> Value:
+        """Add an input and return its value."""
+        value = new_value(type, pool)
+        self.inputs.append((name, value))
+        self.made[value] = None
+        return value
+
+    def add(
+        self, op: Op, args: Sequence[Value], loc: Location, pool: str = UNPLACED
+    ) -> tuple[Value, ...]:
+        """Append a node and return its results.
+
+        Raises:
+            ProgramError: the op's type rule rejects the arguments, or one is used up.
+        """
+        args = [self.resolve(arg, op, loc) for arg in args]
+        try:
+            types = op.infer(*(arg.type for arg in args))
+        except TypeRuleError as rule:
+            raise self._explain(op, rule, args, loc) from None
+        self._consume(op, args, loc)
+        results = tuple(new_value(type, pool) for type in types)
+        self.nodes.append(Node(op, tuple(args), results, loc, pool))
+        self.made.update(dict.fromkeys(results, loc))
+        return results
+
+    def resolve(self, value: Value, op: Op, loc: Location) -> Value:
+        """Return `value` as this graph knows it, capturing it from the parent if it is there."""
+        if value in self.used_up:
+            raise ProgramError(
+                f"{op.name}: this version of `{_role(value)}` is used up: "
+                "an update has made the next version of it",
+                where=loc.excerpt(),
+                made=("it was used up here:", self.used_up[value].excerpt()),
+                hint="use the model that the update returned, "
+                "or keep a copy before with `ops.snapshot(model)`",
+            )
+        if value in self.made:
+            return value
+        if value in self.captured:
+            return self.captured[value]
+        if self.parent is None:
+            raise ProgramError(
+                f"{op.name}: an argument of type {value.type} belongs to another program",
+                where=loc.excerpt(),
+                hint="pass it in as an argument of this program; "
+                "values can't be kept from one trace to another",
+            )
+        outer = self.parent.resolve(value, op, loc)
+        self._check_blocked(outer, op, loc)
+        self.captured[value] = self.input(f"{CAPTURED}{len(self.captured)}", outer.type)
+        return self.captured[value]
+
+    def finish(
+        self, outputs: Sequence[tuple[str, Value]], params: Mapping[str, Any] | None = None
+    ) -> Graph:
+        """Return the graph built so far.
+
+        Raises:
+            ProgramError: a model was updated and its new version goes nowhere.
+        """
+        kept = {value for _, value in outputs}
+        for node in self.nodes:
+            for value in node.results if node.op.consumed(len(node.args)) else ():
+                if isinstance(value.type, ModelType) and value not in kept | set(self.used_up):
+                    raise ProgramError(
+                        f"{node.op.name} makes a new version of `{_role(value)}` "
+                        f"that `{self.name}` doesn't return: the update would be lost",
+                        where=node.loc.excerpt(),
+                        hint="return the updated model; a model that isn't returned stays frozen",
+                    )
+        shown = tuple((params or {}).items())
+        return Graph(self.name, tuple(self.inputs), tuple(self.nodes), tuple(outputs), shown)
+
+    def made_at(self, value: Value) -> Location | None:
+        """Return where a value of this graph, or what it was captured from, was made."""
+        outer = next((out for out, mine in self.captured.items() if mine is value), None)
+        if outer is not None and self.parent is not None:
+            return self.parent.made_at(outer)
+        return self.made.get(value)
+
+    def _consume(self, op: Op, args: Sequence[Value], loc: Location) -> None:
+        for index in op.consumed(len(args)):
+            value = args[index]
+            if any(value is mine for mine in self.captured.values()):
+                raise ProgramError(
+                    f"{op.name}: `{_role(value)}` is updated inside `{self.name}` "
+                    "but comes from outside of it",
+                    where=loc.excerpt(),
+                    hint="put the model into the carry of the scan: "
+                    "`ops.scan(body, (model, ...), minibatches)`",
+                )
+            self.used_up[value] = loc
+
+    def _check_blocked(self, value: Value, op: Op, loc: Location) -> None:
+        axes = value.type.axes if isinstance(value.type, TensorType) else ()
+        for axis in axes:
+            if axis in self.blocked:
+                made = self.parent.made_at(value) if self.parent else None
+                raise ProgramError(
+                    f"{op.name}: {value.type} is used under a scan over its axis `{axis}`: "
+                    "inside, only the rows of one minibatch exist",
+                    where=loc.excerpt(),
+                    made=("that value was made here:", made.excerpt()) if made else (),
+                    hint=self.blocked[axis],
+                )
+
+    def _explain(
+        self, op: Op, rule: TypeRuleError, args: Sequence[Value], loc: Location
+    ) -> ProgramError:
+        known = rule.arg is not None and rule.arg < len(args)
+        made = self.made_at(args[rule.arg]) if known and rule.arg is not None else None
+        lines = ("that argument was made here:", made.excerpt()) if made else ()
+        return ProgramError(
+            f"{op.name}: {rule.problem}", where=loc.excerpt(), made=lines, hint=rule.hint
+        )
+
+
+def _role(value: Value) -> str:
+    return value.type.role if isinstance(value.type, ModelType) else str(value.type)
+
+
+class Rewriter(GraphBuilder):
+    """Copies a graph node by node; `rewriter[old]` is the new value of an old one."""
+
+    def __init__(
+        self, graph: Graph, pool_of_input: Callable[[Value], str] = lambda value: value.pool
+    ) -> None:
+        super().__init__(graph.name)
+        self.graph = graph
+        self.new: dict[Value, Value] = {
+            value: self.input(name, value.type, pool_of_input(value))
+            for name, value in graph.inputs
+        }
+
+    def __getitem__(self, old: Value) -> Value:
+        return self.new[old]
+
+    def copy(
+        self,
+        node: Node,
+        args: Sequence[Value] | None = None,
+        *,
+        op: Op | None = None,
+        pool: str | None = None,
+    ) -> tuple[Value, ...]:
+        """Copy `node`, by default with the new versions of its arguments, its op and its pool."""
+        args = [self[arg] for arg in node.args] if args is None else args
+        pool = node.pool if pool is None else pool
+        results = self.add(op or node.op, args, node.loc, pool)
+        self.new.update(zip(node.results, results, strict=True))
+        return results
+
+    def done(self) -> Graph:
+        """Return the rewritten graph."""
+        outputs = [(name, self[value]) for name, value in self.graph.outputs]
+        return self.finish(outputs, dict(self.graph.params))

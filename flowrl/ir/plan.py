@@ -1,0 +1,160 @@
+"""Plans: lowered graphs as JSON, which the compiler hands to the runtime."""
+
+import json
+from collections.abc import Mapping
+from enum import Enum
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from flowrl.errors import Location, ProgramError
+from flowrl.ir.graph import Graph, Node, Value, new_value
+from flowrl.ir.printer import names_of
+
+FORMAT = 1
+
+
+@attrs.frozen
+class PoolPlan:
+    """A pool of the plan: its name, GPUs and the roles that it claims."""
+
+    name: str
+    gpus: int
+    roles: tuple[str, ...]
+
+
+@attrs.frozen
+class Plan:
+    """What runs, as data.
+
+    Attributes:
+        program: its name.
+        pools: where.
+        sampling: what the run file says of sampling from each role.
+        body: the lowered graph; see `encode`.
+    """
+
+    program: str
+    pools: tuple[PoolPlan, ...]
+    sampling: Mapping[str, Mapping[str, Any]]
+    body: Mapping[str, Any]
+
+    def graph(self) -> Graph:
+        """Return the lowered graph."""
+        return decode(self.body)
+
+    def to_json(self) -> str:
+        """Return the plan as JSON, a line a node."""
+        data = {"format": FORMAT, **attrs.asdict(self, recurse=True)}
+        return json.dumps(data, indent=1)
+
+    @classmethod
+    def from_json(cls, text: str) -> "Plan":
+        """Return the plan that `to_json` wrote.
+
+        Raises:
+            ProgramError: it is of another format.
+        """
+        data = json.loads(text)
+        if data.get("format") != FORMAT:
+            raise ProgramError(
+                f"expected a plan of format {FORMAT}; got {data.get('format')}",
+                hint="make it again with this version: `flowrl show PROGRAM --stage plan`",
+            )
+        pools = tuple(PoolPlan(p["name"], p["gpus"], tuple(p["roles"])) for p in data["pools"])
+        return cls(data["program"], pools, data["sampling"], data["body"])
+
+
+def encode(graph: Graph) -> dict[str, Any]:
+    """Return a graph as JSON-able data: values by their printed names, ops by their classes."""
+    names = {value: name for value, name in names_of(graph).items()}
+    for index, node in enumerate(graph.nodes):
+        if node.op.name == "constant":
+            names[node.results[0]] = f"#{index}"
+    return {
+        "name": graph.name,
+        "params": {name: _plain(value) for name, value in graph.params},
+        "inputs": [[name, _value(value)] for name, value in graph.inputs],
+        "nodes": [_node(node, names) for node in graph.nodes],
+        "outputs": [[name, names[value]] for name, value in graph.outputs],
+    }
+
+
+def decode(data: Mapping[str, Any]) -> Graph:
+    """Return the graph that `encode` wrote."""
+    values: dict[str, Value] = {}
+    inputs = []
+    for name, body in data["inputs"]:
+        values[f"%{name}"] = new_value(_load(body["type"]), body["pool"])
+        inputs.append((name, values[f"%{name}"]))
+    nodes = []
+    for body in data["nodes"]:
+        results = tuple(new_value(_load(r["type"]), r["pool"]) for r in body["results"])
+        values.update((r["name"], v) for r, v in zip(body["results"], results, strict=True))
+        args = tuple(values[name] for name in body["args"])
+        nodes.append(Node(_load(body["op"]), args, results, _load(body["loc"]), body["pool"]))
+    outputs = tuple((name, values[value]) for name, value in data["outputs"])
+    params = tuple((name, _load(value)) for name, value in data["params"].items())
+    return Graph(data["name"], tuple(inputs), tuple(nodes), outputs, params)
+
+
+def _node(node: Node, names: Mapping[Value, str]) -> dict[str, Any]:
+    loc = attrs.evolve(node.loc, file=Path(node.loc.file).name)
+    return {
+        "op": _plain(node.op),
+        "args": [names[arg] for arg in node.args],
+        "results": [{"name": names[value], **_value(value)} for value in node.results],
+        "pool": node.pool,
+        "loc": _plain(loc),
+    }
+
+
+def _value(value: Value) -> dict[str, Any]:
+    return {"type": _plain(value.type), "pool": value.pool}
+
+
+def _plain(value: Any) -> Any:
+    """Return attrs instances, enums and tuples as JSON-able data that `_load` reads."""
+    if isinstance(value, Graph):
+        return {"graph": encode(value)}
+    if isinstance(value, Enum):
+        return {"enum": _path(type(value)), "value": value.value}
+    if attrs.has(type(value)):
+        fields = {
+            field.name: _plain(getattr(value, field.name))
+            for field in attrs.fields(type(value))
+            if not callable(getattr(value, field.name))
+        }
+        if isinstance(value, Location):
+            fields["file"] = Path(value.file).name
+        return {"class": _path(type(value)), **fields}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value
+
+
+def _load(value: Any) -> Any:
+    if isinstance(value, list):
+        return tuple(_load(item) for item in value)
+    if not isinstance(value, dict):
+        return value
+    if "graph" in value:
+        return decode(value["graph"])
+    if "enum" in value:
+        return _find(value["enum"])(value["value"])
+    fields = {name: _load(item) for name, item in value.items() if name != "class"}
+    return _find(value["class"])(**fields)
+
+
+def _path(cls: type) -> str:
+    return f"{cls.__module__.removeprefix('flowrl.')}:{cls.__name__}"
+
+
+def _find(path: str) -> Any:
+    """Return a class of flowrl by path; plans name no others."""
+    module, name = path.split(":")
+    return getattr(import_module(f"flowrl.{module}"), name)
+
+

@@ -1,0 +1,105 @@
+"""Graphs as text: stable, readable, and the thing that golden tests compare."""
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import Any
+
+from flowrl.ir.graph import CAPTURED, Graph, Node, Value
+
+Names = dict[Value, str]
+
+
+def text(graph: Graph, *, locations: bool = True) -> str:
+    """Return the graph as text in the grammar of `docs/ir.md`; ends without a newline."""
+    return "\n".join(_lines(graph, None, locations, indent=""))
+
+
+def names_of(graph: Graph) -> Names:
+    """Return the printed name of each value of a graph, nested graphs left out."""
+    names = {value: f"%{name}" for name, value in graph.inputs}
+    number = 0
+    for node in graph.nodes:
+        constant = node.op.attributes().get("value") if node.op.name == "constant" else None
+        if constant is not None:
+            names[node.results[0]] = _show(constant)
+            continue
+        several = len(node.results) != 1
+        inner = node.op.result_names(len(node.results))
+        for name, value in zip(inner, node.results, strict=True):
+            names[value] = f"%{number}.{name}" if several else f"%{number}"
+        number += 1
+    return names
+
+
+def _lines(
+    graph: Graph, outer: Mapping[str, str] | None, locations: bool, indent: str
+) -> list[str]:
+    names = names_of(graph)
+    lines = [f"{indent}{'graph' if outer is None else 'region'} {graph.name}"]
+    lines[0] += _braces(dict(graph.params))
+    outer = outer or {}
+    for name, value in graph.inputs:
+        source = f" = {outer[name]}" if name in outer else ""
+        lines.append(f"{indent}  input {names[value]}: {value.type}{_at(value.pool)}{source}")
+    for node in graph.nodes:
+        if node.op.name != "constant":
+            lines += _node(node, names, locations, indent + "  ")
+    outputs = ", ".join(
+        names[value] if names[value] == f"%{name}" else f"{name}={names[value]}"
+        for name, value in graph.outputs
+    )
+    return [*lines, f"{indent}  return {outputs}"]
+
+
+def _node(node: Node, names: Names, locations: bool, indent: str) -> list[str]:
+    loc = f"  # {node.loc}" if locations else ""
+    call = f"{node.op.name}({', '.join(names[arg] for arg in _shown(node))})"
+    call += _braces(node.op.attributes()) + _at(node.pool)
+    if len(node.results) == 1:
+        lines = [f"{indent}{names[node.results[0]]}: {node.results[0].type} = {call}{loc}"]
+    else:
+        number = names[node.results[0]].partition(".")[0] if node.results else "%_"
+        inner = node.op.result_names(len(node.results))
+        lines = [f"{indent}{number} = {call}{loc}"]
+        lines += [
+            f"{indent}    .{name}: {value.type}"
+            for name, value in zip(inner, node.results, strict=True)
+        ]
+    for name, region in node.op.regions().items():
+        lines += _lines(region, _sources(node, name, names), locations, indent + "    ")
+    return lines
+
+
+def _shown(node: Node) -> tuple[Value, ...]:
+    """Return the arguments to print: captured values stand in the head of their region."""
+    captured = [node.op.captured(region, node.args) for region in node.op.regions()]
+    hidden = {id(value) for values in captured for value in values}
+    last = len(node.args)
+    while last and captured and id(node.args[last - 1]) in hidden:
+        last -= 1
+    return node.args[:last]
+
+
+def _sources(node: Node, region: str, names: Names) -> dict[str, str]:
+    values = node.op.captured(region, node.args)
+    return {f"{CAPTURED}{i}": names[value] for i, value in enumerate(values)}
+
+
+def _braces(attributes: Mapping[str, Any]) -> str:
+    shown = ", ".join(f"{name}={_show(value)}" for name, value in attributes.items())
+    return f" {{{shown}}}" if shown else ""
+
+
+def _show(value: Any) -> str:
+    if isinstance(value, Enum):
+        return str(value.value)
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(_show, value))}]"
+    if isinstance(value, float):
+        return f"{value:g}"
+    return f'"{value}"' if isinstance(value, str) and not value.isidentifier() else str(value)
+
+
+def _at(pool: str) -> str:
+    return f" @{pool}" if pool else ""
+

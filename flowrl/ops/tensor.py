@@ -1,0 +1,260 @@
+"""Tensor ops: pure functions of `flowrl.functional` made into nodes; arithmetic on values."""
+
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+from typing import Any
+
+import attrs
+
+from flowrl.errors import Location, ProgramError
+from flowrl.ir.graph import Op, Value
+from flowrl.ir.signature import Signature, TypeRuleError
+from flowrl.ir.trace import bind, builder_of
+from flowrl.ir.types import Origin, TensorType, Type, f32
+
+
+class Per(StrEnum):
+    """The smallest unit whose result needs no other: how an op may be split over rows."""
+
+    TOKEN = "token"
+    SAMPLE = "sample"
+    GROUP = "group"
+    BATCH = "batch"
+
+
+class Rule(StrEnum):
+    """What log-probabilities among the first two arguments must share."""
+
+    NONE = "none"
+    SAME_DISTRIBUTION = "same distribution"
+    SAME_MODEL = "same model"
+    KEEP = "keep"
+    """Not a comparison: the result is what the argument is."""
+
+
+@attrs.frozen
+class TensorOp(Op):
+    """A pure function of tensors.
+
+    Attributes:
+        function: `module:name` in `flowrl.functional`, or a user's `path.py:name`.
+        signature: the type rule.
+        per: the unit it computes over.
+        params: its options.
+        rule: what log-probabilities it may compare.
+        splits: whether it is `<name>_total` over rows divided by a `<name>_divisor` of the masks.
+        code: for a user's function, a hash of its source.
+        user: a user's function itself, where it is at hand.
+        outputs: names of the results, if there are several.
+    """
+
+    function: str = attrs.field(repr=False)
+    signature: Signature = attrs.field(repr=False)
+    per: Per = attrs.field(repr=False)
+    params: tuple[tuple[str, Any], ...] = attrs.field(default=(), repr=False)
+    rule: Rule = attrs.field(default=Rule.NONE, repr=False)
+    splits: bool = attrs.field(default=False, repr=False)
+    code: str = attrs.field(default="", repr=False)
+    user: Callable[..., Any] | None = attrs.field(default=None, eq=False, repr=False)
+    outputs: tuple[str, ...] = attrs.field(default=(), repr=False)
+
+    def result_names(self, count: int) -> tuple[str, ...]:
+        """Return the names of several results."""
+        return self.outputs or super().result_names(count)
+
+    @property
+    def name(self) -> str:
+        """The function's name."""
+        return self.function.rpartition(":")[2]
+
+    def attributes(self) -> Mapping[str, Any]:
+        """Return the options that are set, and where a user's function is."""
+        shown = {name: value for name, value in self.params if value is not None}
+        return shown | ({"code": f"{self.function}#{self.code}"} if self.code else {})
+
+    def infer(self, *types: Type) -> tuple[Type, ...]:
+        """Apply the signature, then the rule on log-probabilities."""
+        results = self.signature.infer(types)
+        origins = [type.origin for type in types[:2] if isinstance(type, TensorType)]
+        if self.rule is Rule.KEEP:
+            return (attrs.evolve(results[0], origin=origins[0]),)
+        if self.rule is not Rule.NONE and len(origins) == 2 and all(origins):
+            _check_origins(self.rule, self.signature.names, origins[0], origins[1])
+        return results
+
+
+@attrs.frozen
+class Constant(Op):
+    """A number written in the program; printed where it is used."""
+
+    value: float
+
+    def infer(self) -> tuple[Type, ...]:
+        """Nothing -> f32[]."""
+        return (f32(),)
+
+
+def _check_origins(rule: Rule, names: tuple[str, ...], a: Origin | None, b: Origin | None) -> None:
+    assert a is not None and b is not None
+    if a.distribution != b.distribution:
+        raise TypeRuleError(
+            f"`{names[0]}` and `{names[1]}` are log-probabilities of differently shaped "
+            f"distributions, {{{a}}} and {{{b}}}: temperature, top_p and top_k must agree",
+            arg=1,
+            hint="recompute the one with the other's: `ops.logprobs(model, rollouts)` uses the "
+            "temperature of the rollouts, without top_p and top_k",
+        )
+    if rule is Rule.SAME_MODEL and a.model != b.model:
+        raise TypeRuleError(
+            f"`{names[0]}` and `{names[1]}` must be of one model, in two versions; "
+            f"got {{{a}}} and {{{b}}}: a ratio across models is no importance weight",
+            arg=1,
+            hint="compare with the sampling policy's: `rollouts.logprobs`; "
+            "between models use `ops.kl`",
+        )
+
+
+def apply(
+    function: str,
+    signature: str,
+    per: Per,
+    args: Mapping[str, Value | float],
+    params: Mapping[str, Any] | None = None,
+    **fields: Any,
+) -> Value:
+    """Add a tensor op with one result; numbers among `args` become constants.
+
+    `fields` are further fields of `TensorOp`.
+    """
+    return apply_many(function, signature, per, args, params, **fields)[0]
+
+
+def apply_many(
+    function: str,
+    signature: str,
+    per: Per,
+    args: Mapping[str, Value | float],
+    params: Mapping[str, Any] | None = None,
+    **fields: Any,
+) -> tuple[Value, ...]:
+    """Add a tensor op with any number of results; see `apply`."""
+    made = Signature.parse(signature, tuple(args))
+    options = tuple((name, _frozen(value)) for name, value in (params or {}).items())
+    node = TensorOp(function, made, per, options, **fields)
+    return bind(node, *_values(node.name, list(args.values())))
+
+
+def _values(name: str, args: list[Any]) -> list[Value]:
+    known = [arg for arg in args if isinstance(arg, Value)]
+    builder = builder_of(known, name)
+    return [
+        arg if isinstance(arg, Value) else builder.add(_constant(name, arg), (), _here())[0]
+        for arg in args
+    ]
+
+
+def _frozen(option: Any) -> Any:
+    return tuple(map(_frozen, option)) if isinstance(option, list | tuple) else option
+
+
+def _here() -> Location:
+    return Location.of_caller()
+
+
+def _constant(name: str, number: Any) -> Constant:
+    if not isinstance(number, int | float):
+        raise ProgramError(
+            f"{name}: expected a value of the program or a number; got {type(number).__name__}",
+            where=_here().excerpt(),
+            hint="inside a program, tensors come from ops and from the program's arguments",
+        )
+    return Constant(float(number))
+
+
+ELEMENTWISE = "number[...], number[...] -> f32[...]"
+COMPARISON = "number[...], number[...] -> bool[...]"
+LOGICAL = "bool[...], bool[...] -> bool[...]"
+BINARY = {
+    **dict.fromkeys(("add", "mul", "div", "pow", "minimum", "maximum"), ELEMENTWISE),
+    **dict.fromkeys(("less", "less_equal", "greater", "greater_equal"), COMPARISON),
+    **dict.fromkeys(("equal", "not_equal"), COMPARISON),
+    **dict.fromkeys(("logical_and", "logical_or"), LOGICAL),
+    "sub": ELEMENTWISE,
+}
+UNARY = {
+    **dict.fromkeys(("neg", "exp", "log", "abs", "float"), "number[...] -> f32[...]"),
+    "detach": "f32[...] -> f32[...]",
+    "logical_not": "bool[...] -> bool[...]",
+}
+
+
+class _Arithmetic:
+    """What operators and methods of values do."""
+
+    def binary(self, name: str, a: Any, b: Any) -> Value:
+        rule = Rule.SAME_DISTRIBUTION if name == "sub" else Rule.NONE
+        return apply(f"arithmetic:{name}", BINARY[name], Per.TOKEN, {"a": a, "b": b}, rule=rule)
+
+    def unary(self, name: str, a: Value) -> Value:
+        if name == "constant":
+            return _values(name, [a])[0]
+        rule = Rule.KEEP if name == "detach" else Rule.NONE
+        return apply(f"arithmetic:{name}", UNARY[name], Per.TOKEN, {"a": a}, rule=rule)
+
+    def reduce(self, name: str, a: Value, over: str | None, mask: Value | None) -> Value:
+        axes = a.type.axes if isinstance(a.type, TensorType) else ()
+        inner = axes[-1].name if axes else ""
+        function = f"arithmetic:{name}"
+        if inner == "token" and over in (None, "token") and mask is None:
+            raise ProgramError(
+                f"{name}: a reduction of {a.type} over its tokens needs a mask; got none",
+                where=_here().excerpt(),
+                hint=f"`x.{name}(mask=rollouts.mask)`, or `ops.token_mean(x, rollouts.mask)`",
+            )
+        if over is not None and over != inner:
+            raise ProgramError(
+                f"{name}: can reduce {a.type} over its last axis, or over all; got over={over!r}",
+                where=_here().excerpt(),
+                hint=f"reduce the inner axes first: `x.{name}(over={inner!r}).{name}(...)`",
+            )
+        options = {"over": over}
+        masks = {} if mask is None else {"mask": mask}
+        last = f"..., {over}" if over else "..."
+        args = f"number[{last}]" + (f", bool[{last}]" if masks else "")
+        result = "f32[...]" if over else "f32[]"
+        per = {None: Per.BATCH, "token": Per.SAMPLE}.get(over, Per.GROUP)
+        splits = over is None and name in ("mean", "sum")
+        signature = f"{args} -> {result}"
+        return apply(function, signature, per, {"x": a, **masks}, options, splits=splits)
+
+
+Value.arithmetic = _Arithmetic()
+
+
+def where(condition: Value, a: Value | float, b: Value | float) -> Value:
+    """Return `a` where `condition` holds, else `b`, element by element.
+
+    Args:
+        condition: bool[...].
+        a: f32[...], or anything that broadcasts.
+        b: likewise.
+    """
+    signature = "bool[...], number[...], number[...] -> f32[...]"
+    args = {"condition": condition, "a": a, "b": b}
+    return apply("arithmetic:where", signature, Per.TOKEN, args)
+
+
+def minimum(a: Value | float, b: Value | float) -> Value:
+    """Return the smaller of each pair of elements."""
+    return Value.arithmetic.binary("minimum", a, b)
+
+
+def maximum(a: Value | float, b: Value | float) -> Value:
+    """Return the greater of each pair of elements."""
+    return Value.arithmetic.binary("maximum", a, b)
+
+
+def clip(x: Value, low: float | None = None, high: float | None = None) -> Value:
+    """Return `x` held to [low, high]; None is no bound."""
+    options = {"low": low, "high": high}
+    return apply("arithmetic:clip", "f32[...] -> f32[...]", Per.TOKEN, {"x": x}, options)

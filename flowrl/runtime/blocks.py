@@ -1,0 +1,23 @@
+"""Blocks: which requests a generator computes together, whatever the number of replicas."""
+
+from collections.abc import Sequence
+
+from flowrl.runtime.engine import Request
+
+
+def blocks(requests: Sequence[Request], sequences: int) -> list[list[Request]]:
+    """Divide requests, in order, into blocks of at most `sequences` samples.
+
+    A request is never divided; one with more samples is a block of its own. Rows computed
+    together may differ in their last bits from rows computed alone, so blocks depend on the
+    program, the data and the run file only.
+    """
+    done: list[list[Request]] = []
+    room = 0
+    for request in requests:
+        if room < request.n or not done:
+            done.append([])
+            room = sequences
+        done[-1].append(request)
+        room -= request.n
+    return done

@@ -1,0 +1,161 @@
+"""What the interpreter asks of the world: models, rewards, data, seeds."""
+
+import hashlib
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import attrs
+
+
+from flowrl.errors import EngineError
+from flowrl.runtime.engine import Generator, Sampling, Scorer
+from flowrl.runtime.rows import Cursor, Row
+
+
+class Decoder(Protocol):
+    """The part of a tokenizer that turns tokens into text."""
+
+    def decode(self, tokens: Sequence[int], *, skip_special_tokens: bool) -> str:
+        """Return the text of tokens."""
+        ...
+
+
+@attrs.define(eq=False)
+class Resident:
+    """A model that lives in an engine, and how many updates it has had.
+
+    Attributes:
+        role: the role of the program.
+        engine: what runs it forward, and trains it if it can.
+        version: the number of updates so far, over the whole run.
+    """
+
+    role: str
+    engine: Scorer
+    version: int = 0
+
+
+@attrs.frozen(eq=False)
+class Handle:
+    """One version of a resident model: what a model value is when the graph runs."""
+
+    resident: Resident
+    version: int
+
+    @property
+    def engine(self) -> Scorer:
+        """The engine, if it still holds this version.
+
+        Raises:
+            EngineError: the model was updated since.
+        """
+        if self.version != self.resident.version:
+            raise EngineError(
+                f"`{self.resident.role}` is at version {self.resident.version}; "
+                f"version {self.version} was asked for, which is gone",
+                hint="an update changes the weights in place: keep `ops.snapshot(model)` before it",
+            )
+        return self.resident.engine
+
+    def next(self) -> "Handle":
+        """Return the handle of the version after an update."""
+        self.resident.version += 1
+        return Handle(self.resident, self.resident.version)
+
+
+@attrs.frozen(eq=False)
+class Scores:
+    """Rewards of completions by function, None where it failed, and what is counted."""
+
+    values: list[list[float | None]]
+    counts: Mapping[str, float]
+
+
+ScoreFunction = Callable[[Sequence[str], Sequence[Row], Sequence[str], Sequence[int], int], Scores]
+"""functions, rows, completions, sample numbers, step -> Scores. It raises RewardError where the
+policy for failures is to stop."""
+
+
+@attrs.define(eq=False)
+class Host:
+    """The world of one run in one process.
+
+    Attributes:
+        models: the resident model of each role.
+        generators: what samples from each role.
+        sampling: how to sample from each role, where the program is silent.
+        decoders: the tokenizer of each role.
+        score: calls reward functions.
+        drop_failed: drop the group of a failed reward; else it scores 0.
+        sequences_per_block: how many sequences a generator computes together.
+        seed: of the run.
+        step: the number of this step.
+        cursor: the place in the data of each input.
+        counts: what was counted in this step, such as `reward/errors`.
+        seconds: time spent in this step by kind of op.
+    """
+
+    models: dict[str, Resident] = attrs.field(factory=dict)
+    generators: Mapping[str, Generator] = attrs.field(factory=dict)
+    sampling: Mapping[str, Sampling] = attrs.field(factory=dict)
+    decoders: Mapping[str, Decoder] = attrs.field(factory=dict)
+    score: ScoreFunction | None = None
+    drop_failed: bool = False
+    sequences_per_block: int = 64
+    seed: int = 0
+    step: int = 0
+    cursors: Mapping[str, Cursor] = attrs.field(factory=dict)
+    counts: dict[str, float] = attrs.field(factory=lambda: defaultdict(float))
+    seconds: dict[str, float] = attrs.field(factory=lambda: defaultdict(float))
+    loaded: dict[str, tuple[Any, int]] = attrs.field(factory=dict)
+
+    def begin(self, step: int, cursors: Mapping[str, Cursor]) -> None:
+        """Start a step: its number sets the seeds, its cursors where to draw rows."""
+        self.step, self.cursors = step, cursors
+        self.counts.clear()
+        self.seconds.clear()
+
+    def seed_of(self, *parts: int) -> int:
+        """Return a seed below 2**62 that depends on the run, the step and `parts` only."""
+        text = ",".join(map(str, (self.seed, self.step, *parts)))
+        return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest()) >> 2
+
+    def row_seeds(self, rows: Sequence[Row], *parts: int) -> list[int]:
+        """Return a seed for each row; a row that comes twice has two."""
+        times: dict[int, int] = defaultdict(int)
+        seeds = []
+        for row in rows:
+            seeds.append(self.seed_of(*parts, row.id, times[row.id]))
+            times[row.id] += 1
+        return seeds
+
+    def generator(self, handle: Handle) -> Generator:
+        """Return the generator of a role, holding the weights of `handle`.
+
+        Raises:
+            EngineError: the role has no generator.
+        """
+        role = handle.resident.role
+        if role not in self.generators:
+            raise EngineError(
+                f"no engine generates for `{role}`; there are engines for: "
+                f"{', '.join(self.generators) or 'none'}",
+                hint=f"name one in the run file: `[engines.{role}.generate]`",
+            )
+        generator = self.generators[role]
+        if self.loaded.get(role) != (handle.resident, handle.version):
+            generator.load(handle.engine.weights(), handle.version)
+            self.loaded[role] = (handle.resident, handle.version)
+        return generator
+
+    @contextmanager
+    def timed(self, kind: str) -> Iterator[None]:
+        """Add the time spent inside to `seconds`."""
+        start = time.perf_counter()
+        yield
+        self.seconds[kind] += time.perf_counter() - start
+
+

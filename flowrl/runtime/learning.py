@@ -1,0 +1,113 @@
+"""Losses as trainers see them: a graph evaluated on rows, in one pass or two."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from flowrl.functional.ragged import Ragged
+from flowrl.ir.graph import Graph, Value
+from flowrl.ir.types import TensorType
+from flowrl.ops.model import Update
+from flowrl.runtime.engine import Outputs
+from flowrl.runtime.selection import rows_of
+
+Run = Callable[[Graph, Sequence[Any]], list[Any]]
+"""Evaluate a graph on inputs."""
+
+
+class GraphLoss:
+    """The loss of an `Update` on the rows of one minibatch; see `engine.Loss`."""
+
+    def __init__(
+        self, op: Update, captured: Sequence[Any], tokens: Ragged, version: int, run: Run
+    ) -> None:
+        self.op, self.captured, self.run = op, list(captured), run
+        self.lengths, self.version = tokens.lengths, torch.tensor(version)
+        self.one_pass = op.passes == 1
+        self.fixed = self._prologue() if self.one_pass else []
+
+    def cotangents(self, new: Outputs) -> tuple[Tensor, Outputs]:
+        """Return the loss of the whole batch and its gradient in every entry of `new`."""
+        leaves = {name: x.detach().requires_grad_() for name, x in new.items()}
+        with torch.enable_grad():
+            loss = self.run(self.op.loss, self._inputs(self.op.loss, leaves))[0]
+        used = [name for name in leaves if name in self.op.reads]
+        gradients = torch.autograd.grad(loss, [leaves[n] for n in used], allow_unused=True)
+        pairs = zip(used, gradients, strict=True)
+        return loss.detach(), {n: torch.zeros_like(new[n]) if g is None else g for n, g in pairs}
+
+    def part(self, new: Outputs, rows: Tensor) -> Tensor:
+        """Return these rows' share of the loss."""
+        assert self.op.part is not None
+        few = _Rows(self.lengths, rows)
+        given = [few.new(self._type(name), new[name]) for name in self.op.reads]
+        outer = [few.take(x) for x in self.captured]
+        fixed = [few.take(x) for x in self.fixed]
+        graph = self.op.part
+        by_name = dict(zip([f"new.{n}" for n in self.op.reads], given, strict=True))
+        by_name |= {f"outer.{i}": x for i, x in enumerate(outer)}
+        by_name |= {f"fixed.{i}": x for i, x in enumerate(fixed)} | {"new.version": self.version}
+        share: Tensor = self.run(graph, [by_name[name] for name, _ in graph.inputs])[0]
+        return share
+
+    def metrics(self, new: Outputs) -> list[float]:
+        """Return the loss graph's further outputs, for the whole batch."""
+        if len(self.op.loss.outputs) == 1:
+            return []
+        with torch.no_grad():
+            values = self.run(self.op.loss, self._inputs(self.op.loss, new))
+        return [float(value) for value in values[1:]]
+
+    def _prologue(self) -> list[Any]:
+        assert self.op.prologue is not None
+        like = self.captured_like()
+        with torch.no_grad():
+            return self.run(self.op.prologue, self._inputs(self.op.prologue, like))
+
+    def captured_like(self) -> Outputs:
+        """Return zeros in the shape of `new`: the prologue reads no more of it than that."""
+        tokens = int(self.lengths[-1].sum())
+        sizes = {name: len(self.lengths[-1]) if name == "rewards" else tokens for name in self.op.reads}
+        return {name: torch.zeros(size) for name, size in sizes.items()}
+
+    def _inputs(self, graph: Graph, new: Outputs) -> list[Any]:
+        named: dict[str, Any] = {f"outer.{i}": x for i, x in enumerate(self.captured)}
+        for name, x in new.items():
+            depth = len(self._type(name).axes)
+            named[f"new.{name}"] = Ragged(x, self.lengths[: depth - 1])
+        named["new.version"] = self.version
+        return [named[name] for name, _ in graph.inputs]
+
+    def _type(self, name: str) -> TensorType:
+        value: Value = self.op.loss.input(f"new.{name}")
+        assert isinstance(value.type, TensorType)
+        return value.type
+
+
+class _Rows:
+    """Some rows of a minibatch, as a batch of their own: each alone in every axis above it."""
+
+    def __init__(self, lengths: tuple[Tensor, ...], rows: Tensor) -> None:
+        self.depth, self.rows = len(lengths), rows
+        self.counts = lengths[-1][rows]
+        starts = (lengths[-1].cumsum(0) - lengths[-1])[rows]
+        within = torch.arange(int(self.counts.sum()))
+        before = (self.counts.cumsum(0) - self.counts).repeat_interleave(self.counts)
+        self.tokens = starts.repeat_interleave(self.counts) + within - before
+        self.first = rows_of(lengths)[rows] if len(lengths) > 1 else rows
+        one = torch.ones(len(rows), dtype=torch.int64)
+        self.lengths = (*(one for _ in lengths[:-1]), self.counts)
+
+    def take(self, value: Any) -> Any:
+        """Return a captured value's elements of these rows."""
+        if not isinstance(value, Ragged):
+            return value
+        level = len(value.lengths)
+        index = self.tokens if level == self.depth else self.rows if level == self.depth - 1 else self.first
+        return Ragged(value.values[index], self.lengths[:level])
+
+    def new(self, type: TensorType, values: Tensor) -> Ragged:
+        """Return outputs of these rows, which the engine has computed, as a value of `type`."""
+        return Ragged(values, self.lengths[: len(type.axes) - 1])

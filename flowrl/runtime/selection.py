@@ -1,0 +1,136 @@
+"""Choose, reorder, join and divide rows of packed values."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import attrs
+import torch
+from torch import Tensor
+
+from flowrl.errors import EngineError
+from flowrl.functional.ragged import Ragged
+from flowrl.ir.types import Axis
+from flowrl.runtime.rows import Row
+
+
+@attrs.frozen(eq=False)
+class Selection:
+    """Which elements are kept, by axis.
+
+    Attributes:
+        axes: the axes on which it chooses, outermost first; what lies below follows.
+        index: for each of them, the numbers of the kept elements.
+        counts: for each but the first, how many are kept in each kept element above.
+    """
+
+    axes: tuple[Axis, ...]
+    index: tuple[Tensor, ...]
+    counts: tuple[Tensor, ...] = ()
+
+
+def take(selection: Selection, value: Any, axes: Sequence[Axis]) -> Any:
+    """Return the selected elements of a packed value with these axes, or of rows of data."""
+    first = selection.index[0]
+    if not isinstance(value, Ragged):
+        return tuple(value[i] for i in first.tolist())
+    index, lengths = first, []
+    for level, axis in enumerate(axes[1:], start=1):
+        if axis in selection.axes:
+            index, count = selection.index[level], selection.counts[level - 1]
+        else:
+            count = value.lengths[level - 1][index]
+            index = _children(value.lengths[level - 1], index)
+        lengths.append(count)
+    return Ragged(value.values[index], tuple(lengths))
+
+
+def select(condition: Ragged, axes: tuple[Axis, ...]) -> Selection:
+    """Keep the elements where a condition on prompts or samples holds."""
+    kept = condition.values.nonzero()[:, 0]
+    if len(axes) == 1:
+        return Selection(axes, (kept,))
+    counts = torch.stack([row.sum() for row in condition.rows()]) if condition.lengths[0].numel() else kept
+    prompts = counts.nonzero()[:, 0]
+    return Selection(axes, (prompts, kept), (counts[prompts],))
+
+
+def divide(
+    tokens: Ragged, axes: tuple[Axis, ...], sequences: int, epochs: int, by: str, seed: int
+) -> list[Selection]:
+    """Return the minibatches of each epoch, in order.
+
+    All sequences are divided into ceil(all / sequences) minibatches, as evenly as whole groups
+    allow (`by="group"`) or to within one sequence.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    whole = by == "group" or len(tokens.lengths) < 2
+    units = len(tokens.lengths[0]) if whole else len(tokens.lengths[1])
+    count = min(units, -(-len(tokens.lengths[-1]) // sequences))
+    parts: list[Selection] = []
+    for _ in range(epochs):
+        order = torch.randperm(units, generator=generator)
+        for chunk in order.tensor_split(count) if units else ():
+            parts.append(
+                Selection(axes[:1], (chunk,)) if whole else _samples(chunk, tokens.lengths[0], axes)
+            )
+    return parts
+
+
+def align(value: Any, rows: Sequence[Row], to: Sequence[Row], axes: Sequence[Axis]) -> Any:
+    """Return the elements of `value`, which lies on `rows`, in the order of `to`.
+
+    Raises:
+        EngineError: a row is missing or there more than once.
+    """
+    places: dict[int, list[int]] = {}
+    for place, row in enumerate(rows):
+        places.setdefault(row.id, []).append(place)
+    wrong = next((row for row in to if len(places.get(row.id, ())) != 1), None)
+    if wrong is not None:
+        raise EngineError(
+            f"align: row {wrong.id} is there {len(places.get(wrong.id, ()))} times; expected once",
+            where=f"  {wrong.where}",
+            hint="both rollouts must be of the same prompts, none dropped, none twice",
+        )
+    index = torch.tensor([places[row.id][0] for row in to], dtype=torch.int64)
+    return take(Selection(tuple(axes[:1]), (index,)), value, axes)
+
+
+def concat(parts: Sequence[Any]) -> Any:
+    """Return packed values, or rows of data, one after another."""
+    if not isinstance(parts[0], Ragged):
+        return tuple(row for part in parts for row in part)
+    lengths = zip(*(part.lengths for part in parts), strict=True)
+    return Ragged(torch.cat([p.values for p in parts]), tuple(torch.cat(level) for level in lengths))
+
+
+def first(value: Any, axes: Sequence[Axis], start: int, stop: int) -> Any:
+    """Return the elements `start` to `stop` of the first axis."""
+    return take(Selection(tuple(axes[:1]), (torch.arange(start, stop),)), value, axes)
+
+
+def rows_of(lengths: tuple[Tensor, ...]) -> Tensor:
+    """Return, for each innermost row, the number of the first-axis element that it lies in."""
+    index = torch.arange(len(lengths[0]))
+    for level in lengths[:-1]:
+        index = index.repeat_interleave(level)
+    return index
+
+
+def repeat_rows(value: Ragged, index: Tensor) -> Ragged:
+    """Return rows of a two-level value, by number, repeated as asked."""
+    return Ragged(value.values[_children(value.lengths[0], index)], (value.lengths[0][index],))
+
+
+def _samples(chunk: Tensor, per_prompt: Tensor, axes: tuple[Axis, ...]) -> Selection:
+    chosen = torch.zeros(int(per_prompt.sum()), dtype=torch.bool)
+    chosen[chunk] = True
+    return select(Ragged(chosen, (per_prompt,)), axes[:2])
+
+
+def _children(lengths: Tensor, index: Tensor) -> Tensor:
+    """Return the numbers of the elements inside the elements `index` of the level above."""
+    counts = lengths[index]
+    starts = (lengths.cumsum(0) - lengths)[index]
+    within = torch.arange(int(counts.sum())) - (counts.cumsum(0) - counts).repeat_interleave(counts)
+    return starts.repeat_interleave(counts) + within
