@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+
 from tests.case_adapter import run
 from tests.cases.check_cases import check
 

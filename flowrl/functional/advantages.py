@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from flowrl.functional.group_advantages import group_advantage, leave_one_out, opo
-from flowrl.functional.ragged import discounted_sums, row_counts, select, spread
+from flowrl.functional.ragged import discounted_sums, put_back, row_counts, select, spread
 from flowrl.functional.whitening import moments, whiten
 
 __all__ = [
@@ -42,7 +42,7 @@ def discounted_returns(
         f32[..., token], in reward units.
     """
     returns = discounted_sums(rewards[mask], _trained(mask, lengths), gamma)
-    return _put_back(returns, mask)
+    return put_back(returns, mask)
 
 
 def gae(
@@ -83,7 +83,7 @@ def gae(
     following[last[trained > 0]] = after.flatten()[trained > 0]
     delta = rewards[mask] + gamma * following - value
     advantages = discounted_sums(delta, trained, gamma * lam)
-    return _put_back(advantages, mask), _put_back(advantages + value, mask)
+    return put_back(advantages, mask), put_back(advantages + value, mask)
 
 
 def token_rewards(
@@ -112,7 +112,7 @@ def token_rewards(
     rewards = scores.new_zeros(count) if kl_penalty is None else -kl_penalty[mask]
     scored = trained > 0
     rewards = rewards.index_add(0, last[scored], scores.flatten()[scored].to(rewards.dtype))
-    return _put_back(rewards, mask)
+    return put_back(rewards, mask)
 
 
 def rows_without_tokens(mask: Tensor, *, lengths: Tensor | None = None) -> Tensor:
@@ -199,8 +199,3 @@ def reinforce_plus_plus_baseline(
 def _trained(mask: Tensor, lengths: Tensor | None) -> Tensor:
     """Return i64[row], the trained tokens of each row, rows in one dimension."""
     return row_counts(mask, lengths=lengths).flatten()
-
-
-def _put_back(trained: Tensor, mask: Tensor) -> Tensor:
-    """Return the form of `mask` with the packed trained tokens in their places, 0 elsewhere."""
-    return trained.new_zeros(mask.shape).masked_scatter(mask, trained)

@@ -9,7 +9,7 @@ Source: Cui et al. 2025, arXiv:2505.22617, sec. 4.
 import torch
 from torch import Tensor
 
-from flowrl.functional.ragged import select
+from flowrl.functional.ragged import put_back, select
 from flowrl.functional.surrogate import clipped_surrogate, objectives, selected
 
 
@@ -81,11 +81,11 @@ def kl_cov(
     Source: Cui et al. 2025, arXiv:2505.22617, eq. 13-14; |log r| is the authors' estimate, in
         their code, of the paper's KL(old || new).
     """
-    covariance = token_covariance(new, advantages, mask)
+    covariance = token_covariance(new, advantages, mask)[mask]
     new, old, advantages = selected(mask, new, old, advantages)
-    count = min(_count(fraction, mask), int(mask.sum()))
-    top = covariance.masked_fill(~mask, -torch.inf).flatten().topk(count).indices
-    penalised = torch.zeros_like(mask).flatten().index_fill(0, top, True).view(mask.shape)
+    top = covariance.argsort(descending=True, stable=True)[: _count(fraction, mask)]
+    chosen = torch.zeros_like(covariance, dtype=torch.bool).index_fill(0, top, True)
+    penalised = put_back(chosen, mask)
     logratio = new - old
     penalty = torch.where(penalised, beta * logratio.abs(), 0.0)
     return penalty - logratio.exp() * advantages
@@ -96,10 +96,9 @@ def token_covariance(new: Tensor, advantages: Tensor, mask: Tensor) -> Tensor:
 
     Source: Cui et al. 2025, arXiv:2505.22617, eq. 10.
     """
-    new, advantages = select(mask, *torch.broadcast_tensors(new.detach(), advantages))
-    count = mask.sum().clamp(min=1)
-    product = (new - new.sum() / count) * (advantages - advantages.sum() / count)
-    return select(mask, product)[0]
+    new, advantages = torch.broadcast_tensors(new.detach(), advantages)
+    new, advantages = new[mask], advantages[mask]
+    return put_back((new - new.mean()) * (advantages - advantages.mean()), mask)
 
 
 def _count(fraction: float, mask: Tensor) -> int:

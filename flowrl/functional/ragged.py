@@ -59,6 +59,11 @@ def select(mask: Tensor | None, *tensors: Tensor) -> list[Tensor]:
     return [torch.where(mask, x, torch.zeros_like(x)) for x in tensors]
 
 
+def put_back(trained: Tensor, mask: Tensor) -> Tensor:
+    """Return the form of `mask` with `trained: [n]` at its n True places, in order; 0 elsewhere."""
+    return trained.new_zeros(mask.shape).masked_scatter(mask, trained)
+
+
 def segment(
     values: Tensor, lengths: Tensor, reduction: Literal["sum", "max", "min"] = "sum"
 ) -> Tensor:

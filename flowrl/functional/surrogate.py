@@ -95,7 +95,8 @@ def sequence_logratio(
     Source: Zheng et al. 2025, arXiv:2507.18071, eq. 7.
     """
     new, old = select(mask, new, old)
-    return spread(row_mean(new - old, mask, lengths=lengths), mask, lengths=lengths)
+    mean = spread(row_mean(new - old, mask, lengths=lengths), mask, lengths=lengths)
+    return select(mask, mean)[0]
 
 
 def sequence_surrogate(

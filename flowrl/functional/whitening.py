@@ -8,7 +8,7 @@ from typing import Literal
 
 from torch import Tensor
 
-from flowrl.functional.ragged import select
+from flowrl.functional.ragged import put_back
 
 
 def moments(values: Tensor, mask: Tensor, *, ddof: int = 1) -> tuple[Tensor, Tensor]:
@@ -55,6 +55,6 @@ def whiten(
     if mode not in ("standard", "keep_mean", "scale_only"):
         raise ValueError(f"mode must be standard, keep_mean or scale_only; got {mode!r}")
     mean, var = moments(values, mask, ddof=ddof)
-    shift = 0.0 if mode == "scale_only" else mean
-    white = (values - shift) / (var + eps).sqrt()
-    return select(mask, white + mean if mode == "keep_mean" else white)[0]
+    kept = values[mask]
+    white = (kept if mode == "scale_only" else kept - mean) / (var + eps).sqrt()
+    return put_back(white + mean if mode == "keep_mean" else white, mask)
