@@ -9,7 +9,7 @@ from flowrl.compiler.cluster import Cluster
 from flowrl.errors import Location
 from flowrl.ir.builder import GraphBuilder, Rewriter
 from flowrl.ir.graph import CAPTURED, Graph, Node, Value
-from flowrl.ir.regions import map_regions
+from flowrl.ir.regions import map_regions, used_inputs
 from flowrl.ir.signature import Pattern, Signature
 from flowrl.ir.types import TensorType
 from flowrl.ops.model import Update
@@ -96,8 +96,8 @@ class _Splitter:
                 self._copy(self.part, self.in_part, node)
         if self.forms[loss] is not Form.SHARE:
             raise _TwoPasses("the loss isn't a reduction over rows", self.loss.nodes[-1].loc)
-        outputs = [("loss", self.in_part[loss])]
-        return self.prologue.finish(self.fixed), self.part.finish(outputs)
+        part = self.part.finish([("loss", self.in_part[loss])])
+        return _read(self.prologue.finish(self.fixed)), _read(part)
 
     def _form(self, node: Node) -> Form:
         forms = [self.forms[arg] for arg in node.args]
@@ -164,6 +164,12 @@ class _Splitter:
             if given.type.axes == value.type.axes:  # type: ignore[union-attr]
                 return self.in_prologue[given]
         raise _TwoPasses(f"{node.op.name} counts rows of {value.type}", node.loc)
+
+
+def _read(graph: Graph) -> Graph:
+    """Return the graph without the inputs that it doesn't read."""
+    used = used_inputs(graph)
+    return attrs.evolve(graph, inputs=tuple(pair for pair in graph.inputs if pair[0] in used))
 
 
 def _piece(op: TensorOp, name: str, skip: int = 0) -> TensorOp:

@@ -404,7 +404,7 @@ def update(
         result = loss(new)
         value, metrics = result if isinstance(result, tuple) else (result, {})
         _check_loss(inner, value)
-        return [("loss", value), *metrics.items(), *watch(inner, new, rollouts).items()]
+        return [("loss", value), *metrics.items(), *watch(inner, new, rollouts, value).items()]
 
     graph, captured = trace_region("loss", build, builder)
     op = Update(graph, temperature)

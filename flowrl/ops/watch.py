@@ -7,20 +7,20 @@ from flowrl.ir.graph import Node, Value
 from flowrl.ir.records import fields_of
 from flowrl.ir.types import TensorType
 from flowrl.ops.reduce import token_mean
-from flowrl.ops.tensor import Per, Rule, TensorOp, apply
+from flowrl.ops.tensor import Constant, Per, Rule, TensorOp, apply
 
 MASKED_PAIR = "f32[..., token], f32[..., token], bool[..., token]"
 
 
-def watch(inner: GraphBuilder, new: Any, rollouts: Any) -> dict[str, Value]:
+def watch(inner: GraphBuilder, new: Any, rollouts: Any, loss: Value) -> dict[str, Value]:
     """Return the metrics of a loss, as further outputs of its graph.
 
-    `kl`, the mean of the loss's KL terms; `entropy`, if the loss reads it; `clip_fraction`, the
+    Terms with a coefficient of 0 aren't measured: nothing is computed for them. `kl`, the mean of the loss's KL terms; `entropy`, if the loss reads it; `clip_fraction`, the
     share of tokens where a clip is active; `kl_old`, the k3 estimate of the KL from the
     sampling policy; `logprob_gap_max`, the greatest difference between the engine's and the
     trainer's log-probabilities of the version that sampled.
     """
-    nodes = [node for node in inner.nodes if isinstance(node.op, TensorOp)]
+    nodes = [node for node in _terms(inner, loss) if isinstance(node.op, TensorOp)]
     mask = fields_of(rollouts)["mask"]
     found: dict[str, Value] = {}
     for node in nodes:
@@ -31,6 +31,19 @@ def watch(inner: GraphBuilder, new: Any, rollouts: Any) -> dict[str, Value]:
     if new.reads("entropy"):
         found["entropy"] = token_mean(new.entropy, mask)
     return found | _against_sampler(new, fields_of(rollouts), mask)
+
+
+def _terms(inner: GraphBuilder, loss: Value) -> list[Node]:
+    """Return the nodes that the loss depends on, but by a coefficient of 0."""
+    zeros = {n.results[0] for n in inner.nodes if isinstance(n.op, Constant) and n.op.value == 0}
+    live = {loss}
+    found = []
+    for node in reversed(inner.nodes):
+        if not live.isdisjoint(node.results):
+            found.append(node)
+            switched_off = node.op.name == "mul" and not zeros.isdisjoint(node.args)
+            live.update(() if switched_off else node.args)
+    return found[::-1]
 
 
 def _like(value: Value, mask: Value) -> bool:

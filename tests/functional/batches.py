@@ -1,6 +1,7 @@
 """Batches of rows in both forms, padded and packed, for laws that hold for every batch."""
 
 import attrs
+import pytest
 import torch
 from hypothesis import strategies as st
 
@@ -57,3 +58,10 @@ def batches(draw, dtype=torch.float64, least=0):
         rows={name: number(len(masks)) for name in "rs"},
         groups=torch.randint(0, 3, (len(masks),), generator=generator),
     )
+
+
+def refusal(function, *args, **options):
+    """Return the message of the ValueError that a call raises."""
+    with pytest.raises(ValueError, match=r"\w") as error:
+        function(*args, **options)
+    return str(error.value)
