@@ -251,9 +251,3 @@ def program(function: Callable[..., Any]) -> Program:
         ProgramError: an argument is annotated otherwise.
     """
     return Program(function)
-
-
-def trace(program: Program, **hyperparameters: Any) -> Traced:
-    """Return the graph of a program; see `Program.trace`."""
-    return program.trace(hyperparameters)
-

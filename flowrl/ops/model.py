@@ -62,8 +62,8 @@ class Generate(ModelOp):
     use = "generate"
     results = ("tokens", "logprobs", "mask", "truncated", "version")
 
-    def infer(self, model: Type, context: Type) -> tuple[Type, ...]:
-        """model, i32[prompt, context] -> what `Rollouts` has."""
+    def infer(self, model: Type, context: Type, rows: Type) -> tuple[Type, ...]:
+        """model, i32[prompt, context], row[prompt] -> what `Rollouts` has."""
         policy, prompts = _model(model), _tokens(context, 1)
         samples = (*prompts.axes[:-1], self.axes[0])
         all_tokens = (*samples, self.axes[1])
@@ -269,7 +269,7 @@ def generate(
         n=n, **chosen, max_tokens=max_tokens, min_tokens=min_tokens, stop=stop, axes=axes,
         number=number,
     )  # fmt: skip
-    return Rollouts(prompts, *bind(op, policy, prompts.context))
+    return Rollouts(prompts, *bind(op, policy, prompts.context, prompts.rows))
 
 
 def logprobs(model: Model, rollouts: Any, *, temperature: float | None = None) -> Value:

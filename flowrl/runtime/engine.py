@@ -1,11 +1,13 @@
 """What an engine is: one small protocol a kind."""
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from importlib import import_module
+from typing import Any, Protocol
 
 import attrs
 from torch import Tensor
 
+from flowrl.errors import EngineError, nearest
 from flowrl.functional.ragged import Ragged
 
 
@@ -145,3 +147,31 @@ class Trainer(Scorer, Protocol):
     def save(self, folder: str) -> None:
         """Write a folder that transformers' `from_pretrained` loads."""
         ...
+
+
+GENERATORS = {"hf": "flowrl.runtime.engines.hf:HFGenerator"}
+SCORERS = {"torch": "flowrl.runtime.engines.torch:TorchScorer"}
+TRAINERS = {"torch": "flowrl.runtime.engines.torch:TorchTrainer"}
+ENGINES: Mapping[str, Mapping[str, str]] = {
+    "generate": GENERATORS,
+    "score": SCORERS,
+    "train": TRAINERS,
+}
+"""Engines by use and name. A new engine is a file and a line here."""
+
+
+def load(use: str, name: str) -> Any:
+    """Import an engine class only when a run needs it, so that nobody needs all of them.
+
+    Raises:
+        EngineError: no engine has that name.
+    """
+    known = ENGINES[use]
+    if name not in known:
+        raise EngineError(
+            f"no engine called `{name}` can {use}{nearest(name, known)}; there are: "
+            f"{', '.join(sorted(known))}",
+            hint="name another in `[engines.<role>]`",
+        )
+    module, attribute = known[name].split(":")
+    return getattr(import_module(module), attribute)

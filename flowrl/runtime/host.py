@@ -90,7 +90,7 @@ class Host:
         decoders: the tokenizer of each role.
         score: calls reward functions.
         drop_failed: drop the group of a failed reward; else it scores 0.
-        sequences_per_block: how many sequences a generator computes together.
+        sequences_per_block: for each role, how many sequences a generator computes together.
         seed: of the run.
         step: the number of this step.
         cursor: the place in the data of each input.
@@ -104,7 +104,7 @@ class Host:
     decoders: Mapping[str, Decoder] = attrs.field(factory=dict)
     score: ScoreFunction | None = None
     drop_failed: bool = False
-    sequences_per_block: int = 64
+    sequences_per_block: dict[str, int] = attrs.field(factory=dict)
     seed: int = 0
     step: int = 0
     cursors: Mapping[str, Cursor] = attrs.field(factory=dict)

@@ -73,17 +73,18 @@ def _transfer(it: Interpreter, node: Node, args: list[Any], path: Path) -> Seque
 
 
 def _generate(it: Interpreter, node: Node, args: list[Any], path: Path) -> Sequence[Any]:
-    op, (handle, context) = node.op, args
+    op, (handle, context, rows) = node.op, args
     assert isinstance(op, model.Generate)
+    role = handle.resident.role
     with it.host.timed("generate"):
-        sampling = _sampling(op, it.host.sampling.get(handle.resident.role, Sampling()))
+        sampling = _sampling(op, it.host.sampling.get(role, Sampling()))
         generator = it.host.generator(handle)
         prompts = [row.tolist() for row in context.rows()]
-        seeds = it.host.row_seeds(prompts, op.number, path)
+        seeds = it.host.row_seeds(rows, op.number, *path)
         requests = [Request(p, s, op.n) for p, s in zip(prompts, seeds, strict=True)]
         done = [
             group
-            for block in blocks(requests, it.host.sequences_per_block)
+            for block in blocks(requests, it.host.sequences_per_block.get(role, 64))
             for group in generator.generate(block, sampling)
         ]
     return _rollouts(done, handle.version)

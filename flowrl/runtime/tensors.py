@@ -37,13 +37,7 @@ def call(
     """Return `function` of the arguments, as values of the result types."""
     expected = op.signature.broadcast(tuple(value.type for value in node.args))
     lengths = max((lengths_of(arg) for arg in args), key=len, default=())
-    flat = [
-        spread(flat_of(arg), len(lengths_of(arg)), len(axes) - 1, lengths)
-        if isinstance(arg, Ragged) or axes
-        else arg
-        for arg, axes in zip(args, expected, strict=True)
-    ]
-    flat = [_from_scalar(x, arg, axes, lengths) for x, arg, axes in zip(flat, args, expected, strict=True)]
+    flat = [_broadcast(arg, axes, lengths) for arg, axes in zip(args, expected, strict=True)]
     results = _invoke(op, function, flat, expected, lengths, node)
     return [_wrap(op, x, type, lengths, node) for x, type in zip(results, types, strict=True)]
 
@@ -66,11 +60,6 @@ def lengths_of(value: Ragged | Tensor) -> Lengths:
     return value.lengths if isinstance(value, Ragged) else ()
 
 
-def flat_of(value: Ragged | Tensor) -> Tensor:
-    """Return the elements of a packed value, or a scalar itself."""
-    return value.values if isinstance(value, Ragged) else value
-
-
 def spread(values: Tensor, level: int, to: int, lengths: Lengths) -> Tensor:
     """Repeat the elements of nesting `level` for each of their elements of level `to`."""
     for depth in range(level, max(level, to)):
@@ -84,12 +73,18 @@ def parents(lengths: Lengths, level: int) -> Tensor:
     return spread(torch.arange(count), 0, level, lengths)
 
 
-def _from_scalar(x: Tensor, arg: Ragged | Tensor, axes: tuple[Axis, ...], lengths: Lengths) -> Tensor:
-    if isinstance(arg, Ragged) or not axes:
-        return x
-    depth = len(axes) - 1
-    count = int(lengths[depth - 1].sum()) if depth else (len(lengths[0]) if lengths else 1)
-    return x.expand(count)
+def _broadcast(arg: Ragged | Tensor, axes: tuple[Axis, ...], lengths: Lengths) -> Tensor:
+    """Return the elements of an argument, one for each element of `axes`."""
+    if isinstance(arg, Ragged):
+        return spread(arg.values, len(arg.lengths), len(axes) - 1, lengths)
+    return arg.expand(_size(len(axes), lengths)) if axes else arg
+
+
+def _size(depth: int, lengths: Lengths) -> int:
+    """Return the number of elements of a value with `depth` axes."""
+    if depth == 1:
+        return len(lengths[0]) if lengths else 1
+    return int(lengths[depth - 2].sum())
 
 
 def _invoke(
@@ -170,11 +165,10 @@ def _wrap(op: TensorOp, x: Any, type: Type, lengths: Lengths, node: Node) -> Rag
         x = x.to(DTYPES.get(type.dtype, torch.get_default_dtype()))
     if not type.axes:
         return x.reshape(()) if x.numel() == 1 else _refuse(op, x, 1, type, node)
-    depth = len(type.axes) - 1
-    expected = int(lengths[depth - 1].sum()) if depth else (len(lengths[0]) if lengths else len(x))
+    expected = _size(len(type.axes), lengths) if lengths else x.numel()
     if x.numel() != expected:
         return _refuse(op, x, expected, type, node)
-    return Ragged(x.reshape(-1), lengths[:depth])
+    return Ragged(x.reshape(-1), lengths[: len(type.axes) - 1])
 
 
 def _refuse(op: TensorOp, x: Tensor, expected: int, type: Type, node: Node) -> Ragged:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -61,8 +62,8 @@ class HFGenerator:
         self._check_prompts(requests, sampling)
         if not any(request.n for request in requests):
             return [[] for _ in requests]
-        samples = self._sample(requests, sampling)
-        return [[samples.pop(0) for _ in range(request.n)] for request in requests]
+        samples = iter(self._sample(requests, sampling))
+        return [list(islice(samples, request.n)) for request in requests]
 
     def _sample(self, requests: Sequence[Request], sampling: Sampling) -> list[Completion]:
         """Return the samples of all requests, in order."""
@@ -71,7 +72,8 @@ class HFGenerator:
         draws = np.stack([uniforms(seed, sampling.max_tokens) for seed in seeds])
         decoder = Decoder(self.model, [request.prompt for request in requests], sampling.max_tokens)
         decoder.select(torch.tensor(prompt_of))
-        return decode(decoder, Stops(sampling, self.tokenizer), sampling, torch.from_numpy(draws))
+        stops = Stops(sampling, self.tokenizer)
+        return decode(decoder, stops, sampling, torch.from_numpy(draws)).completions()
 
     def _check_prompts(self, requests: Sequence[Request], sampling: Sampling) -> None:
         config = self.model.config.get_text_config()
@@ -141,7 +143,31 @@ class Decoder:
         return full_precision(made.logits[:, -1])
 
 
-def decode(decoder: Decoder, stops: Stops, sampling: Sampling, draws: Tensor) -> list[Completion]:
+class Samples:
+    """What a block has sampled: one row a sample, in order.
+
+    Args:
+        count: rows.
+        limit: tokens in a row at most.
+        like: a tensor of the logprobs' dtype and device.
+    """
+
+    def __init__(self, count: int, limit: int, like: Tensor) -> None:
+        self.tokens = like.new_zeros((count, limit), dtype=torch.int64)
+        self.logprobs = like.new_zeros((count, limit))
+        self.lengths = like.new_full((count,), limit, dtype=torch.int64)
+        self.stopped = like.new_zeros(count, dtype=torch.bool)
+
+    def completions(self) -> list[Completion]:
+        """Return the rows up to their ends."""
+        columns = (self.tokens, self.logprobs, self.lengths, self.stopped)
+        return [
+            Completion(tokens[:length], logprobs[:length], truncated=not stopped)
+            for tokens, logprobs, length, stopped in zip(*map(Tensor.tolist, columns), strict=True)
+        ]
+
+
+def decode(decoder: Decoder, stops: Stops, sampling: Sampling, draws: Tensor) -> Samples:
     """Sample every row of a decoder to its end.
 
     Args:
@@ -150,30 +176,21 @@ def decode(decoder: Decoder, stops: Stops, sampling: Sampling, draws: Tensor) ->
         sampling: the distribution and the limit.
         draws: f64[row, token], uniform numbers.
     """
-    device, count = decoder.device, len(draws)
-    draws = draws.to(device)
-    tokens = torch.zeros(draws.shape, dtype=torch.int64, device=device)
-    logprobs = decoder.logits.new_zeros(draws.shape)
-    lengths = torch.full((count,), sampling.max_tokens, device=device)
-    stopped = torch.zeros(count, dtype=torch.bool, device=device)
-    rows = torch.arange(count, device=device)  # the sample that each of the decoder's rows is
+    draws = draws.to(decoder.device)
+    made = Samples(*draws.shape, like=decoder.logits)
+    rows = torch.arange(len(draws), device=decoder.device)  # the samples that are in the decoder
     for t in range(sampling.max_tokens):
         if t:
-            decoder.step(tokens[rows, t - 1])
+            decoder.step(made.tokens[rows, t - 1])
         logits = stops.forbid(decoder.logits, t)
-        tokens[rows, t], logprobs[rows, t] = sample(logits, sampling, draws[rows, t])
-        tail = tokens[rows, max(0, t - stops.window) : t + 1]
-        ended = rows[stops.reached(tail, t + 1) & ~stopped[rows]]
-        lengths[ended], stopped[ended] = t + 1, True
-        live = (~stopped[rows]).nonzero()[:, 0]
+        made.tokens[rows, t], made.logprobs[rows, t] = sample(logits, sampling, draws[rows, t])
+        tail = made.tokens[rows, max(0, t - stops.window) : t + 1]
+        ended = rows[stops.reached(tail, t + 1) & ~made.stopped[rows]]
+        made.lengths[ended], made.stopped[ended] = t + 1, True
+        live = (~made.stopped[rows]).nonzero()[:, 0]
         if not len(live):
             break
         if len(live) < KEEP * len(rows):
             decoder.select(live)
             rows = rows[live]
-    return [
-        Completion(row[:length], values[:length], not stop)
-        for row, values, length, stop in zip(
-            tokens.tolist(), logprobs.tolist(), lengths.tolist(), stopped.tolist(), strict=True
-        )
-    ]
+    return made

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from flowrl.errors import EngineError
 from flowrl.runtime.engine import Loss, Outputs, Sequences, Update
-from flowrl.runtime.forward import Packing, forward_outputs, full_precision
+from flowrl.runtime.forward import Packing, forward_outputs, full_precision, keeps_rows_apart
 from flowrl.runtime.microbatches import Microbatch, split_rows, whole_batch
 from flowrl.runtime.models import (
     DTYPES,
@@ -33,8 +33,12 @@ class TorchScorer:
         spec: the model.
         head: the head that the role needs, where the spec has none.
         tokens_per_microbatch: how many tokens, context and response, go forward together.
-        packing: how rows lie in a microbatch; by default "padded" on a CPU, "packed" elsewhere.
+        packing: how rows lie in a microbatch; by default "padded" on a CPU, "packed" elsewhere
+            if the model keeps packed rows apart.
         role: the model's name in the program, for messages.
+
+    Raises:
+        EngineError: "packed" was asked of a model that lets packed rows see each other.
     """
 
     def __init__(
@@ -47,9 +51,9 @@ class TorchScorer:
         role: str = "model",
     ) -> None:
         self.spec, self.role, self.budget = spec, role, tokens_per_microbatch
-        self.packing: Packing = packing or ("padded" if spec.device == "cpu" else "packed")
         weights = torch.float32 if spec.dtype == "bfloat16" else None
         self.model = load_model(spec, head, dtype=weights).requires_grad_(False)
+        self.packing = self._choose(packing)
 
     def forward(self, batch: Sequences, outputs: Sequence[str], temperature: float) -> Outputs:
         """Return the named outputs, without gradient."""
@@ -58,6 +62,18 @@ class TorchScorer:
             for part in self._split(batch):
                 part.put(self._run(part, outputs, temperature), found)
             return found
+
+    def _choose(self, packing: Packing | None) -> Packing:
+        if packing == "padded" or (packing is None and self.spec.device == "cpu"):
+            return "padded"
+        if keeps_rows_apart(self.model):
+            return "packed"
+        if packing is None:
+            return "padded"
+        raise EngineError(
+            f"{self.role}: a {type(self.model).__name__} lets packed rows see each other",
+            hint='leave packing out, or set packing = "padded"',
+        )
 
     def _split(self, batch: Sequences) -> list[Microbatch]:
         return split_rows(batch, self.budget, self.packing)

@@ -1,0 +1,123 @@
+"""The local executor: runs the steps of a plan in this process."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+import torch
+
+from flowrl.errors import EngineError
+from flowrl.ir.graph import Graph
+from flowrl.ir.program import Input, Kind
+from flowrl.ir.records import flatten, leaf_names
+from flowrl.runtime.host import Handle, Host
+from flowrl.runtime.interpret import Interpreter
+from flowrl.runtime.rows import Batch, Cursor, PromptBatch
+
+Carry = dict[str, Any]
+"""The models, by role, and the values of `fl.Carry` arguments, by name."""
+
+
+@attrs.frozen(eq=False)
+class Step:
+    """What one step gave.
+
+    Attributes:
+        carry: the next carry.
+        metrics: the program's metrics, and what was counted: `reward/errors`.
+        seconds: by phase: `generate`, `reward`, `score`, `update`.
+        tokens: sampled and trained ones.
+    """
+
+    carry: Carry
+    metrics: dict[str, float]
+    seconds: dict[str, float]
+
+
+@attrs.frozen(eq=False)
+class LocalExecutor:
+    """Runs a lowered graph, step by step.
+
+    Attributes:
+        graph: the lowered graph.
+        inputs: the program's arguments.
+        host: engines, rewards and seeds.
+        rows_per_step: rows of the data that each data input gets.
+    """
+
+    graph: Graph
+    inputs: tuple[Input, ...]
+    host: Host
+    rows_per_step: int
+
+    def first(self) -> Carry:
+        """Return the carry before the first step."""
+        carry: Carry = {}
+        for spec in self.inputs:
+            if spec.kind is Kind.MODEL and spec.name in self.host.models:
+                resident = self.host.models[spec.name]
+                carry[spec.name] = Handle(resident, resident.version)
+            if spec.kind is Kind.CARRY:
+                carry[spec.name] = spec.initial
+        return carry
+
+    def step(self, carry: Carry, data: Mapping[str, Cursor], step: int) -> Step:
+        """Run step number `step` (from 0).
+
+        Args:
+            carry: what the step before returned.
+            data: a cursor for each data input, by name; they move.
+            step: with the run's seed it sets all randomness.
+
+        Raises:
+            FlowrlError: an op failed; it names the op and the line of the program.
+        """
+        self.host.begin(step, data)
+        with self.host.timed("data"):
+            batches = {name: cursor.take(self.rows_per_step) for name, cursor in data.items()}
+        values: dict[str, Any] = {}
+        for spec in self.inputs:
+            values |= _leaves(spec, carry, batches)
+        known = [values.get(name) for name, _ in self.graph.inputs]
+        outputs = Interpreter(self.host).run(self.graph, known)
+        named = dict(zip((name for name, _ in self.graph.outputs), outputs, strict=True))
+        metrics = {
+            name.removeprefix("metrics."): float(value)
+            for name, value in named.items()
+            if name.startswith("metrics.")
+        }
+        return Step(
+            {spec.name: _next(spec, carry, named) for spec in self.inputs if spec.name in carry},
+            {**metrics, **self.host.counts},
+            dict(self.host.seconds),
+        )
+
+
+def _leaves(spec: Input, carry: Carry, batches: Mapping[str, Batch]) -> dict[str, Any]:
+    """Return the values of the graph's inputs that one argument of the program makes."""
+    if spec.kind is Kind.MODEL:
+        return {spec.name: carry.get(spec.name)}
+    if spec.kind is Kind.CARRY:
+        leaves, names = flatten(carry[spec.name])[0], leaf_names(carry[spec.name])
+        tensors = [torch.as_tensor(x, dtype=torch.get_default_dtype()) for x in leaves]
+        return {_dotted(spec.name, n): x for n, x in zip(names, tensors, strict=True)}
+    if spec.name not in batches:
+        raise EngineError(f"no data is given for `{spec.name}`")
+    batch = batches[spec.name]
+    values = {f"{spec.name}.context": batch.context, f"{spec.name}.rows": batch.rows}
+    if not isinstance(batch, PromptBatch):
+        values |= {f"{spec.name}.tokens": batch.tokens, f"{spec.name}.mask": batch.mask}
+    return values
+
+
+def _next(spec: Input, carry: Carry, named: Mapping[str, Any]) -> Any:
+    if spec.kind is Kind.MODEL:
+        return named.get(spec.name, carry[spec.name])
+    leaves, unflatten = flatten(carry[spec.name])
+    names = leaf_names(carry[spec.name])
+    assert len(leaves) == len(names)
+    return unflatten([float(named[_dotted(spec.name, name)]) for name in names])
+
+
+def _dotted(name: str, leaf: str) -> str:
+    return f"{name}.{leaf}" if leaf else name

@@ -1,0 +1,135 @@
+"""Load the models that a graph uses into engines of this process."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+import torch
+
+from flowrl.errors import EngineError
+from flowrl.ir.graph import Graph, Node
+from flowrl.ir.types import ModelType
+from flowrl.ops.model import Generate, ModelOp, Rewards, Update, Values
+from flowrl.runtime.engine import Sampling, load
+from flowrl.runtime.host import Host, Resident
+from flowrl.runtime.models import Head, ModelSpec
+from flowrl.runtime.schedule import TrainerOptions
+
+
+@attrs.frozen
+class RoleSetup:
+    """How one role of a program is run.
+
+    Attributes:
+        model: what to load.
+        generator: the engine that samples from it.
+        sampling: how, where the program is silent.
+        sequences_per_block: how many sequences the generator computes together.
+        trainer: the engine that runs it forward and trains it.
+        options: of the optimiser and of microbatches.
+    """
+
+    model: ModelSpec
+    generator: str = "hf"
+    sampling: Sampling = attrs.field(factory=Sampling)
+    sequences_per_block: int = 64
+    trainer: str = "torch"
+    options: TrainerOptions = attrs.field(factory=TrainerOptions)
+
+
+@attrs.frozen
+class Uses:
+    """What a graph does with one role."""
+
+    role: str
+    nodes: tuple[Node, ...]
+
+    @property
+    def generates(self) -> bool:
+        """Whether it is sampled from."""
+        return any(isinstance(node.op, Generate) for node in self.nodes)
+
+    @property
+    def trains(self) -> bool:
+        """Whether it is updated."""
+        return any(isinstance(node.op, Update) for node in self.nodes)
+
+    @property
+    def head(self) -> Head:
+        """The head that its ops read.
+
+        Raises:
+            EngineError: they read several.
+        """
+        heads: dict[Head, Node] = {}
+        for node in self.nodes:
+            heads.update(dict.fromkeys(_heads(node), node))
+        if len(heads) > 1:
+            raise EngineError(
+                f"`{self.role}` is read as {' and '.join(sorted(heads))}: a model has one head",
+                where="\n".join(node.loc.excerpt() for node in heads.values()),
+                hint="make them two models of the program",
+            )
+        return next(iter(heads), "lm")
+
+
+def _heads(node: Node) -> set[Head]:
+    op = node.op
+    if isinstance(op, Values):
+        return {"value"}
+    if isinstance(op, Rewards):
+        return {"token_reward" if op.per == "token" else "reward"}
+    if isinstance(op, Update):
+        of: dict[str, Head] = {"values": "value", "rewards": "reward"}
+        return {of.get(name, "lm") for name in op.reads}
+    return {"lm"} if op.name in ("generate", "logprobs") else set()
+
+
+def uses_of(graph: Graph) -> dict[str, Uses]:
+    """Return what a graph and those inside it do with each role, none left out."""
+    found: dict[str, list[Node]] = {}
+    for inner in graph.nested():
+        for node in inner.nodes:
+            for arg in node.args if isinstance(node.op, ModelOp) else ():
+                if isinstance(arg.type, ModelType):
+                    found.setdefault(arg.type.role, []).append(node)
+    return {role: Uses(role, tuple(nodes)) for role, nodes in found.items()}
+
+
+def load_models(
+    graph: Graph, roles: Mapping[str, RoleSetup], tokenizers: Mapping[str, Any], host: Host
+) -> None:
+    """Load what the graph uses into `host`: a trainer or a scorer a role, and generators.
+
+    Raises:
+        EngineError: a role isn't set up, or its model can't be loaded.
+    """
+    generators, sampling = {}, {}
+    for role, uses in uses_of(graph).items():
+        if role not in roles:
+            raise EngineError(f"the graph uses `{role}`, for which no model is given")
+        setup = roles[role]
+        host.models[role] = Resident(role, _engine(role, setup, uses))
+        if uses.generates:
+            made = load("generate", setup.generator)(setup.model, tokenizers[role])
+            generators[role], sampling[role] = made, setup.sampling
+            host.sequences_per_block[role] = setup.sequences_per_block
+    host.generators, host.sampling, host.decoders = generators, sampling, tokenizers
+
+
+def _engine(role: str, setup: RoleSetup, uses: Uses) -> Any:
+    if uses.trains:
+        trainer = load("train", setup.trainer)
+        return trainer(setup.model, setup.options, head=uses.head, role=role)
+    return load("score", setup.trainer)(
+        setup.model,
+        head=uses.head,
+        tokens_per_microbatch=setup.options.tokens_per_microbatch,
+        packing=setup.options.packing,
+        role=role,
+    )
+
+
+def pin_threads(threads: int) -> None:
+    """Compute with this many threads: results depend on their number."""
+    torch.set_num_threads(threads)
