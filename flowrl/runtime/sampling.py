@@ -50,16 +50,17 @@ def sample(logits: Tensor, sampling: Sampling, uniform: Tensor) -> tuple[Tensor,
 
     Returns:
         i64[row], token ids, and f[row], their natural logprobs under the tempered, filtered,
-        renormalised distribution.
+        renormalised distribution; NaN where the logits are.
     """
     if sampling.temperature == 0:
-        return logits.argmax(-1), logits.new_zeros(len(logits))
+        highest = logits.max(-1)
+        return highest.indices, highest.values - highest.values
     log_p = log_distribution(logits, sampling)
     below = log_p.double().exp().cumsum(-1)
     total = below[:, -1:].contiguous()
     drawn = torch.searchsorted(below, uniform[:, None] * total, right=True)
     last = torch.searchsorted(below, total)  # the last possible token: a product may round up
-    tokens = torch.minimum(drawn, last)
+    tokens = torch.minimum(drawn, last).clamp(max=logits.shape[-1] - 1)
     return tokens[:, 0], log_p.gather(-1, tokens)[:, 0]
 
 

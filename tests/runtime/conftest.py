@@ -21,6 +21,9 @@ CONFIGS = {
         **SIZES, **GATED, **IDS, head_dim=8, sliding_window=4, final_logit_softcapping=2.0
     ),
     "granite": lambda: transformers.GraniteConfig(**SIZES, **GATED, **IDS, logits_scaling=4.0),
+    "bloom": lambda: transformers.BloomConfig(
+        vocab_size=VOCAB, hidden_size=16, n_layer=2, n_head=2, **IDS
+    ),
     "gpt2": lambda: transformers.GPT2Config(
         vocab_size=VOCAB,
         n_embd=16,

@@ -73,7 +73,13 @@ class HFGenerator:
         decoder = Decoder(self.model, [request.prompt for request in requests], sampling.max_tokens)
         decoder.select(torch.tensor(prompt_of))
         stops = Stops(sampling, self.tokenizer)
-        return decode(decoder, stops, sampling, torch.from_numpy(draws)).completions()
+        made = decode(decoder, stops, sampling, torch.from_numpy(draws))
+        if not made.logprobs.isfinite().all():
+            raise EngineError(
+                f"version {self.version} of {self.spec.path} gives logits that are not finite",
+                hint="go back to a checkpoint; lower learning_rate, or take another dtype",
+            )
+        return made.completions()
 
     def _check_prompts(self, requests: Sequence[Request], sampling: Sampling) -> None:
         config = self.model.config.get_text_config()
@@ -153,8 +159,8 @@ class Samples:
     """
 
     def __init__(self, count: int, limit: int, like: Tensor) -> None:
-        self.tokens = like.new_zeros((count, limit), dtype=torch.int64)
-        self.logprobs = like.new_zeros((count, limit))
+        self.tokens = like.new_zeros(count, limit, dtype=torch.int64)
+        self.logprobs = like.new_zeros(count, limit)
         self.lengths = like.new_full((count,), limit, dtype=torch.int64)
         self.stopped = like.new_zeros(count, dtype=torch.bool)
 
@@ -177,7 +183,7 @@ def decode(decoder: Decoder, stops: Stops, sampling: Sampling, draws: Tensor) ->
         draws: f64[row, token], uniform numbers.
     """
     draws = draws.to(decoder.device)
-    made = Samples(*draws.shape, like=decoder.logits)
+    made = Samples(len(draws), sampling.max_tokens, decoder.logits)
     rows = torch.arange(len(draws), device=decoder.device)  # the samples that are in the decoder
     for t in range(sampling.max_tokens):
         if t:

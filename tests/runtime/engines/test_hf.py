@@ -260,6 +260,14 @@ help: use the tokenizer that belongs to the model\
     )
 
 
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_a_model_that_broke_is_told_of_and_not_sampled_from(generator, temperature):
+    generator.model.model.norm.weight.data[0] = float("nan")
+
+    with pytest.raises(EngineError, match="version 0 of .* gives logits that are not finite"):
+        generator.generate(REQUESTS, Sampling(temperature, max_tokens=3))
+
+
 def test_no_requests_give_no_completions(generator):
     assert generator.generate([], TEN) == []
     assert generator.generate([Request([1, 5], seed=0, n=0)], TEN) == [[]]

@@ -338,3 +338,27 @@ def test_a_saved_model_loads_in_transformers(model_folder, batch, tmp_path, capf
         assert model.dtype == dtype
         for name, weight in trainer.weights().items():
             assert torch.equal(model.state_dict()[name], weight.to(dtype))
+
+
+def test_a_model_that_cannot_be_packed_is_padded_or_refused(model_folder, batch):
+    spec = ModelSpec(model_folder("bloom"), dtype="float64")
+    lengths = batch.tokens.lengths[0].tolist()
+    scorer = TorchScorer(spec)
+    alone = []
+    for context, tokens in zip(batch.context.rows(), batch.tokens.rows(), strict=True):
+        with torch.no_grad():
+            logits = scorer.model(torch.cat([context, tokens])[None]).logits[0]
+        alone.append(
+            logits[len(context) - 1 : -1].log_softmax(-1).gather(-1, tokens[:, None])[:, 0]
+        )
+
+    got = scorer.forward(batch, ["logprobs"], 1.0)["logprobs"].split(lengths)
+    with pytest.raises(EngineError) as error:
+        TorchScorer(spec, packing="packed", role="reference")
+
+    for row, expected in zip(got, alone, strict=True):
+        assert_close(row, expected, rtol=0, atol=1e-10)
+    assert str(error.value) == snapshot("""\
+reference: a BloomForCausalLM lets packed rows see each other
+help: leave packing out, or set packing = "padded"\
+""")
