@@ -35,7 +35,7 @@ class Groups:
                 f"groups must have one id a sample, i64[{samples.numel()}]; "
                 f"got shape {tuple(groups.shape)}"
             )
-        index = _by_first_appearance(groups)
+        index = _by_first_appearance(groups.to(samples.device))
         return cls(index.argsort(stable=True), index, index.bincount())
 
     def sum(self, x: Tensor) -> Tensor:

@@ -130,6 +130,6 @@ def _place(index: Tensor, lengths: Tensor | None) -> str:
     """Return `row i token t` for an index into the padded or the packed form."""
     if lengths is None:
         return f"row {', '.join(map(str, index[:-1].tolist()))} token {int(index[-1])}"
-    ends = lengths.cumsum(0)
-    row = int(torch.searchsorted(ends, index[0], right=True))
-    return f"row {row} token {int(index[0] - ends[row] + lengths[row])}"
+    place, ends = int(index[0]), lengths.cumsum(0)
+    row = int((ends <= place).sum())
+    return f"row {row} token {place - int(ends[row] - lengths[row])}"

@@ -69,11 +69,11 @@ def segment(
 ) -> Tensor:
     """Reduce packed floating `values` to one number a row; an empty row gives 0, -inf or inf.
 
-    A row's result doesn't depend on the rows beside it, not even in the last bit (on CPU).
+    On CPU a row's result doesn't depend on the rows beside it, not even in its last bit.
     """
     if lengths.numel() == 0:
         return values
-    return torch.segment_reduce(values, reduction, lengths=lengths)
+    return torch.segment_reduce(values, reduction, lengths=lengths.to(values.device))
 
 
 def spread(per_row: Tensor, mask: Tensor, *, lengths: Tensor | None = None) -> Tensor:
@@ -86,7 +86,7 @@ def spread(per_row: Tensor, mask: Tensor, *, lengths: Tensor | None = None) -> T
     """
     if lengths is None:
         return per_row[..., None].expand(mask.shape)
-    return per_row.repeat_interleave(lengths)
+    return per_row.repeat_interleave(lengths.to(per_row.device))
 
 
 def row_counts(mask: Tensor, *, lengths: Tensor | None = None) -> Tensor:

@@ -79,9 +79,9 @@ every_token_function = pytest.mark.parametrize(
 
 
 def law(**strategies):
-    """Test on a dozen batches: the table is long, and its functions share their parts."""
+    """Test on a few batches: the table is long, and its functions share their parts."""
     strategies = {"batch": batches(least=2), **strategies}
-    return lambda test: settings(max_examples=12, deadline=None)(given(**strategies)(test))
+    return lambda test: settings(max_examples=8, deadline=None)(given(**strategies)(test))
 
 
 def gradients(function, batch, tokens, mask, lengths):

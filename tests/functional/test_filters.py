@@ -1,0 +1,83 @@
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from inline_snapshot import snapshot
+
+from flowrl.functional.filters import dynamic_filter, has_signal
+from flowrl.functional.rewards import reward_combine, usable
+from tests.functional.batches import refusal
+
+NAN = float("nan")
+rounds_of = st.lists(st.lists(st.sampled_from([(0.0, 1.0), (0.1, 0.1, 0.1), (1.0,), (0.0, NAN)])))
+
+
+def test_a_group_has_a_signal_if_its_rewards_are_finite_and_differ():
+    rewards = torch.tensor([0.1, 0.0, 0.1, 1.0, 0.1, NAN, 1.0, 5.0], dtype=torch.float64)
+    groups = torch.tensor([9, 4, 9, 4, 9, 2, 2, 7])
+
+    signal = has_signal(rewards, groups=groups)
+
+    assert signal.tolist() == [False, True, False, False]  # groups 9, 4, 2, 7
+
+
+def test_the_last_dimension_is_the_group_without_ids():
+    rewards = torch.tensor([[[0.0, 1.0], [1.0, 1.0]]])
+
+    assert has_signal(rewards).tolist() == [[True, False]]
+
+
+@given(rounds=rounds_of, target=st.integers(1, 4))
+def test_drawing_stops_with_the_round_that_brings_enough(rounds, target):
+    named = [[((n, k), rewards) for k, rewards in enumerate(r)] for n, r in enumerate(rounds)]
+    good = [key for drawn in named for key, rewards in drawn if rewards == (0.0, 1.0)]
+    if len(good) < target:
+        assert f"wanted {target} groups" in refusal(
+            dynamic_filter, named, target=target, max_rounds=99
+        )
+        return
+
+    selection = dynamic_filter(named, target=target, max_rounds=99)
+
+    assert selection.batch == good[:target]
+    assert selection.rounds_used == good[target - 1][0] + 1
+    read = [key for drawn in named[: selection.rounds_used] for key, _ in drawn]
+    assert sorted(selection.batch + selection.surplus + selection.dropped) == read
+
+
+def test_no_round_is_drawn_that_is_not_needed():
+    rounds = iter([[("a", (0.0, 1.0))], [("b", (0.0, 1.0))]])
+
+    dynamic_filter(rounds, target=1, max_rounds=2)
+
+    assert next(rounds) == [("b", (0.0, 1.0))]
+
+
+def test_a_shortfall_says_what_was_found():
+    rounds = [[("a", (1.0, 1.0)), ("b", (0.0, 1.0))]] * 3
+
+    assert refusal(dynamic_filter, rounds, target=5, max_rounds=2) == snapshot(
+        "wanted 5 groups with different rewards; found 2 in 2 rounds (max_rounds = 2, 2 groups dropped)"
+    )
+
+
+def test_rewards_that_are_missing_leave_the_sum_of_the_others():
+    rewards = torch.tensor([[1.0, 2.0], [NAN, 2.0], [NAN, NAN]])
+
+    total = reward_combine(rewards, weights=[1.0, 0.5])
+
+    assert total[:2].tolist() == [2.0, 1.0]
+    assert usable(total).tolist() == [True, True, False]
+
+
+def test_packed_rewards_combine_to_the_same():
+    rewards = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
+
+    packed = reward_combine(rewards.flatten(), lengths=torch.tensor([2, 2]))
+
+    assert torch.equal(packed, reward_combine(rewards))
+
+
+def test_weights_must_be_one_a_reward():
+    assert refusal(reward_combine, torch.ones(3, 2), weights=[1.0]) == snapshot(
+        "weights must be one a reward, 2; got 1: [1.0]"
+    )

@@ -1,0 +1,32 @@
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flowrl.functional.packing import pack, packed_attention
+
+sequences_of = st.lists(st.lists(st.integers(0, 99), max_size=5), max_size=5)
+
+
+@given(sequences=sequences_of)
+def test_labels_are_the_next_token_of_the_same_sequence(sequences):
+    packed = pack(sequences, ignore_index=-1)
+
+    assert packed.labels.tolist() == [x for ids in sequences if ids for x in [*ids[1:], -1]]
+    assert packed.position_ids.tolist() == [x for ids in sequences for x in range(len(ids))]
+    assert packed.cu_seqlens.diff().tolist() == [len(ids) for ids in sequences]
+    assert packed.max_seqlen == max(map(len, sequences), default=0)
+
+
+@given(lengths=st.lists(st.integers(1, 5), min_size=1, max_size=4), seed=st.integers(0, 99))
+def test_packed_attention_is_that_of_each_sequence_alone(lengths, seed):
+    generator = torch.Generator().manual_seed(seed)
+    qkv = torch.randn((3, sum(lengths), 4), generator=generator, dtype=torch.float64)
+    starts = torch.tensor([0, *lengths]).cumsum(0)
+
+    out = packed_attention(*qkv, starts)
+
+    alone = [
+        torch.nn.functional.scaled_dot_product_attention(*part, is_causal=True)
+        for part in qkv.split(lengths, dim=1)
+    ]
+    torch.testing.assert_close(out, torch.cat(alone))

@@ -1,0 +1,33 @@
+import pytest
+import torch
+from hypothesis import given
+from inline_snapshot import snapshot
+
+from flowrl.functional.whitening import moments, whiten
+from tests.functional.batches import batches, refusal
+
+
+@given(batch=batches(least=2))
+def test_whitened_tokens_have_mean_0_and_variance_1(batch):
+    white = whiten(batch.tokens["a"], batch.mask)
+
+    mean, var = moments(white, batch.mask)
+    assert mean.item() == pytest.approx(0, abs=1e-9)
+    assert var.item() == pytest.approx(1, abs=1e-3)
+
+
+def test_a_large_mean_does_not_cancel_in_float32():
+    values, mask = torch.tensor([4e4, 4e4 + 1, 4e4 + 2]), torch.ones(3, dtype=torch.bool)
+
+    assert whiten(values, mask).tolist() == pytest.approx([-1, 0, 1])
+
+
+def test_too_few_tokens_and_unknown_modes_are_refused():
+    values, mask = torch.ones(2), torch.tensor([True, False])
+
+    assert refusal(whiten, values, mask) == snapshot(
+        "a variance with ddof=1 needs more than 1 trained tokens; got 1"
+    )
+    assert refusal(whiten, values, mask, mode="shift") == snapshot(
+        "mode must be standard, keep_mean or scale_only; got 'shift'"
+    )
