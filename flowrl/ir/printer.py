@@ -21,7 +21,7 @@ def names_of(graph: Graph) -> Names:
     for node in graph.nodes:
         constant = node.op.attributes().get("value") if node.op.name == "constant" else None
         if constant is not None:
-            names[node.results[0]] = _show(constant)
+            names[node.results[0]] = show(constant)
             continue
         several = len(node.results) != 1
         inner = node.op.result_names(len(node.results))
@@ -86,15 +86,16 @@ def _sources(node: Node, region: str, names: Names) -> dict[str, str]:
 
 
 def _braces(attributes: Mapping[str, Any]) -> str:
-    shown = ", ".join(f"{name}={_show(value)}" for name, value in attributes.items())
+    shown = ", ".join(f"{name}={show(value)}" for name, value in attributes.items())
     return f" {{{shown}}}" if shown else ""
 
 
-def _show(value: Any) -> str:
+def show(value: Any) -> str:
+    """Return an attribute as it is printed."""
     if isinstance(value, Enum):
         return str(value.value)
     if isinstance(value, tuple):
-        return f"[{', '.join(map(_show, value))}]"
+        return f"[{', '.join(map(show, value))}]"
     if isinstance(value, float):
         return f"{value:g}"
     return f'"{value}"' if isinstance(value, str) and not value.isidentifier() else str(value)
@@ -102,4 +103,3 @@ def _show(value: Any) -> str:
 
 def _at(pool: str) -> str:
     return f" @{pool}" if pool else ""
-

@@ -1,0 +1,40 @@
+"""Where values come from, looking through nested graphs."""
+
+from flowrl.ir.graph import CAPTURED, Graph, Node, Value
+from flowrl.ir.types import TensorType
+
+ENGINE = ("new.", "fixed.")
+"""How the inputs of a nested graph are named that the engine supplies when it runs."""
+
+DERIVED = ("prologue", "part")
+"""Nested graphs that the compiler makes of another one; a reader has seen what they say."""
+
+
+def written_regions(node: Node) -> dict[str, Graph]:
+    """Return the nested graphs that the program wrote, by name."""
+    regions = node.op.regions().items()
+    return {name: graph for name, graph in regions if name not in DERIVED}
+
+
+def sources(node: Node, region: str) -> dict[Value, Value]:
+    """Return what each input of a nested graph is in the graph around it.
+
+    A carry is what it starts as, a minibatch's field the record's. What the engine supplies has
+    no source.
+    """
+    graph = node.op.regions()[region]
+    captured = node.op.captured(region, node.args)
+    given = {f"{CAPTURED}{i}": value for i, value in enumerate(captured)}
+    found = {value: given[name] for name, value in graph.inputs if name in given}
+    own = [v for name, v in graph.inputs if name not in given and not name.startswith(ENGINE)]
+    regions = node.op.regions().values()
+    all_captured = len(given) if node.op.shares_captures else sum(g.captures() for g in regions)
+    end = len(node.args) - all_captured
+    return found | dict(zip(own, node.args[end - len(own) : end], strict=True))
+
+
+def plain(value: Value) -> str:
+    """Return a value's type without which axis of a name it is: `f32[prompt, sample]`."""
+    if not isinstance(value.type, TensorType):
+        return str(value.type).partition("[")[0]
+    return f"{value.type.dtype}[{', '.join(axis.name for axis in value.type.axes)}]"
