@@ -13,7 +13,7 @@ SHAPES: Mapping[str, Callable[[float, float], float]] = {
     "constant": lambda share, hold: 1.0,
     "linear": lambda share, hold: 1 - share,
     "cosine": lambda share, hold: (1 + math.cos(math.pi * share)) / 2,
-    "flat_then_linear": lambda share, hold: min(1.0, (1 - share) / (1 - hold)),
+    "flat_then_linear": lambda share, hold: (1 - share) / (1 - hold) if share > hold else 1.0,
 }
 """How far the rate stands above its lowest, in [0, 1], at each share of the steps."""
 
@@ -61,7 +61,7 @@ class TrainerOptions:
         self._expect("warmup_steps", self.warmup_steps >= 0, "at least 0")
         self._expect("schedule", self.schedule in SHAPES, f"one of {', '.join(SHAPES)}")
         self._expect("final_fraction", 0 <= self.final_fraction <= 1, "in [0, 1]")
-        self._expect("hold_fraction", 0 <= self.hold_fraction < 1, "in [0, 1)")
+        self._expect("hold_fraction", 0 <= self.hold_fraction <= 1, "in [0, 1]")
         self._expect("max_grad_norm", self.max_grad_norm > 0, "above 0; inf is off")
         self._expect("tokens_per_microbatch", self.tokens_per_microbatch > 0, "above 0")
         self._expect("packing", self.packing in (None, "packed", "padded"), "packed or padded")

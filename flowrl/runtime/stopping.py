@@ -15,11 +15,14 @@ class Stops:
     Args:
         sampling: its stop tokens, stop strings and the fewest tokens before either may end it.
         tokenizer: gives the end of sequence, and the text of tokens.
+        device: where the tokens will be.
     """
 
-    def __init__(self, sampling: Sampling, tokenizer: Any) -> None:
+    def __init__(
+        self, sampling: Sampling, tokenizer: Any, device: torch.device | str = "cpu"
+    ) -> None:
         ends = {tokenizer.eos_token_id} - {None} | set(sampling.stop_tokens)
-        self.tokens = torch.tensor(sorted(ends), dtype=torch.int64)
+        self.tokens = torch.tensor(sorted(ends), dtype=torch.int64, device=device)
         self.strings, self.min_tokens = sampling.stop, sampling.min_tokens
         self.tokenizer = tokenizer
         # A token spells a byte at least, so a string lies in as many tokens as it has bytes; one
@@ -30,7 +33,7 @@ class Stops:
         """Return logits, f[row, vocab], without stop tokens while `count` tokens are too few."""
         if count >= self.min_tokens:
             return logits
-        return logits.index_fill(-1, self.tokens.to(logits.device), -torch.inf)
+        return logits.index_fill(-1, self.tokens, -torch.inf)
 
     def reached(self, tail: Tensor, count: int) -> Tensor:
         """Return whether completions end with their newest token.
@@ -42,7 +45,7 @@ class Stops:
         Returns:
             bool[row].
         """
-        ended = torch.isin(tail[:, -1], self.tokens.to(tail.device))
+        ended = torch.isin(tail[:, -1], self.tokens)
         if self.strings and count >= self.min_tokens:
             ended |= torch.tensor(self._spells_stop(tail.tolist()), device=tail.device)
         return ended

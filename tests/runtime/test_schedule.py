@@ -33,7 +33,7 @@ def test_schedules_by_hand():
     warmup=st.integers(0, 5),
     total=st.integers(1, 20),
     final=st.floats(0, 1),
-    hold=st.floats(0, 0.9),
+    hold=st.floats(0, 0.99),
 )
 def test_a_rate_rises_through_the_warm_up_and_never_after(schedule, warmup, total, final, hold):
     options = TrainerOptions(

@@ -72,7 +72,7 @@ class HFGenerator:
         draws = np.stack([uniforms(seed, sampling.max_tokens) for seed in seeds])
         decoder = Decoder(self.model, [request.prompt for request in requests], sampling.max_tokens)
         decoder.select(torch.tensor(prompt_of))
-        stops = Stops(sampling, self.tokenizer)
+        stops = Stops(sampling, self.tokenizer, self.model.device)
         made = decode(decoder, stops, sampling, torch.from_numpy(draws))
         if not made.logprobs.isfinite().all():
             raise EngineError(

@@ -3,7 +3,9 @@
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from copy import deepcopy
+from typing import Any
 
+import optree
 import torch
 from torch import Tensor
 
@@ -205,8 +207,9 @@ class TorchTrainer(TorchScorer):
         return weights_of(self.model)
 
     def state_dict(self) -> dict[str, object]:
-        """Return weights and optimiser state, as clones."""
-        return deepcopy({"weights": self.weights(), "optimizer": self.optimizer.state_dict()})
+        """Return weights and optimiser state, as clones on the CPU."""
+        state = {"weights": self.weights(), "optimizer": self.optimizer.state_dict()}
+        return dict(cloned(state))
 
     def load_state_dict(self, state: Mapping[str, object]) -> None:
         """Return to a state; the weights change in place.
@@ -218,7 +221,7 @@ class TorchTrainer(TorchScorer):
         check_weights(self.model, weights)
         for name, tensor in self.weights().items():
             tensor.copy_(weights[name])
-        self.optimizer.load_state_dict(deepcopy(state["optimizer"]))  # type: ignore[arg-type]
+        self.optimizer.load_state_dict(cloned(state["optimizer"]))  # it would keep what it is given
 
     def save(self, folder: str, dtype: str | None = None) -> None:
         """Write a folder that transformers' `from_pretrained` loads.
@@ -230,3 +233,10 @@ class TorchTrainer(TorchScorer):
         model = self.model if dtype is None else deepcopy(self.model).to(DTYPES[dtype])
         with quiet_transformers():
             model.save_pretrained(folder)  # type: ignore[operator]
+
+
+def cloned(tree: Any) -> Any:
+    """Return nested dicts and lists with every tensor copied to the CPU."""
+    return optree.tree_map(
+        lambda leaf: leaf.detach().to("cpu", copy=True) if isinstance(leaf, Tensor) else leaf, tree
+    )

@@ -264,7 +264,7 @@ help: use the tokenizer that belongs to the model\
 def test_a_model_that_broke_is_told_of_and_not_sampled_from(generator, temperature):
     generator.model.model.norm.weight.data[0] = float("nan")
 
-    with pytest.raises(EngineError, match="version 0 of .* gives logits that are not finite"):
+    with pytest.raises(EngineError, match=r"version 0 of .* gives logits that are not finite"):
         generator.generate(REQUESTS, Sampling(temperature, max_tokens=3))
 
 
