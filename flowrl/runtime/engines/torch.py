@@ -7,7 +7,7 @@ from typing import Any
 
 import optree
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from flowrl.errors import EngineError
 from flowrl.runtime.engine import Loss, Outputs, Sequences, Update
@@ -38,6 +38,7 @@ class TorchScorer:
         packing: how rows lie in a microbatch; by default "padded" on a CPU, "packed" elsewhere
             if the model keeps packed rows apart.
         role: the model's name in the program, for messages.
+        model: the model itself, if it need not be loaded.
 
     Raises:
         EngineError: "packed" was asked of a model that lets packed rows see each other.
@@ -51,10 +52,11 @@ class TorchScorer:
         tokens_per_microbatch: int = 4096,
         packing: Packing | None = None,
         role: str = "model",
+        model: nn.Module | None = None,
     ) -> None:
         self.spec, self.role, self.budget = spec, role, tokens_per_microbatch
         weights = torch.float32 if spec.dtype == "bfloat16" else None
-        self.model = load_model(spec, head, dtype=weights).requires_grad_(False)
+        self.model = (model or load_model(spec, head, dtype=weights)).requires_grad_(False)
         self.packing = self._choose(packing)
 
     def forward(self, batch: Sequences, outputs: Sequence[str], temperature: float) -> Outputs:
@@ -64,6 +66,20 @@ class TorchScorer:
             for part in self._split(batch):
                 part.put(self._run(part, outputs, temperature), found)
             return found
+
+    def weights(self) -> dict[str, Tensor]:
+        """Return the weights by name, aliased; tied ones once."""
+        return weights_of(self.model)
+
+    def snapshot(self) -> "TorchScorer":
+        """Return a frozen copy."""
+        return TorchScorer(
+            self.spec,
+            tokens_per_microbatch=self.budget,
+            packing=self.packing,
+            role=self.role,
+            model=deepcopy(self.model),
+        )
 
     def _choose(self, packing: Packing | None) -> Packing:
         if packing == "padded" or (packing is None and self.spec.device == "cpu"):
@@ -201,10 +217,6 @@ class TorchTrainer(TorchScorer):
                 f"{self.role}: the {what} of step {step} is {value}; no weight was changed",
                 hint="look for infinite rewards or ratios in this batch, or lower learning_rate",
             )
-
-    def weights(self) -> dict[str, Tensor]:
-        """Return the weights by name, aliased; tied ones once."""
-        return weights_of(self.model)
 
     def state_dict(self) -> dict[str, object]:
         """Return weights and optimiser state, as clones on the CPU."""

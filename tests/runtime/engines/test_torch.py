@@ -322,6 +322,20 @@ def test_a_frozen_copy_scores_as_the_trainer_does(model_folder, batch):
         assert torch.equal(frozen["entropy"], trained["entropy"])
 
 
+def test_a_snapshot_stays_where_it_was_taken(model_folder, batch):
+    loss, outputs = losses(batch)["token mean"]
+    trainer = trainer_of(model_folder("llama"))
+    before = trainer.forward(batch, outputs, 1.0)["logprobs"]
+
+    copy = trainer.snapshot()
+    trainer.update(batch, outputs, 1.0, loss, step=0)
+
+    assert torch.equal(copy.forward(batch, outputs, 1.0)["logprobs"], before)
+    assert not torch.equal(trainer.forward(batch, outputs, 1.0)["logprobs"], before)
+    assert copy.weights().keys() == trainer.weights().keys()
+    assert not any(weight.requires_grad for weight in copy.model.parameters())
+
+
 def test_a_saved_model_loads_in_transformers(model_folder, batch, tmp_path, capfd):
     loss, outputs = losses(batch)["token mean"]
     trainer = trainer_of(model_folder("llama"), "float32")
