@@ -1,0 +1,108 @@
+"""What the passes find out about a program that its author should know before it runs."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from flowrl.compiler.cluster import Cluster
+from flowrl.compiler.losses import split_losses
+from flowrl.compiler.simplify import simplify
+from flowrl.ir.graph import Graph
+from flowrl.ir.plan import encode
+from flowrl.ir.program import Kind, Program
+from flowrl.ir.regions import used_inputs
+from flowrl.ops.model import Update
+
+Sampling = Mapping[str, Mapping[str, Any]]
+
+
+def findings(
+    program: Program,
+    hyperparameters: Mapping[str, Any] | None = None,
+    sampling: Sampling | None = None,
+) -> list[str]:
+    """Return a sentence for each model that is never read, each hyperparameter that changes
+    nothing, and each loss that needs two passes.
+
+    Args:
+        program: is traced, once more for each hyperparameter.
+        hyperparameters: those that aren't at their default.
+        sampling: as `Program.trace` takes it.
+
+    Raises:
+        ProgramError: the program breaks a rule of the language.
+    """
+    return _Findings(program, hyperparameters or {}, sampling or {}).all()
+
+
+def models_read(graph: Graph) -> set[str]:
+    """Return the roles of a simplified graph that must be loaded."""
+    return used_inputs(graph)
+
+
+class _Findings:
+    def __init__(
+        self, program: Program, hyperparameters: Mapping[str, Any], sampling: Sampling
+    ) -> None:
+        self.program, self.sampling = program, sampling
+        traced = program.trace(hyperparameters, sampling)
+        self.params = dict(traced.hyperparameters)
+        self.graph = simplify(traced.graph, Cluster())
+        self.others = {name: self._other(name, value) for name, value in self.params.items()}
+
+    def all(self) -> list[str]:
+        return [*self._unread(), *self._inert(), *self._two_passes()]
+
+    def _unread(self) -> Iterator[str]:
+        read = models_read(self.graph)
+        for spec in self.program.inputs:
+            if spec.kind is Kind.MODEL and spec.name not in read:
+                reason = next((f": {cause}" for cause in self._causes(spec.name)), "")
+                yield f"`{spec.name}` is never read and never loaded{reason}."
+
+    def _causes(self, role: str) -> Iterator[str]:
+        """Yield the hyperparameters at 0 or False without which the model would be read."""
+        for name, other in self.others.items():
+            if not self.params[name] and other is not None and role in models_read(other):
+                yield f"{name} = {self.params[name]}"
+
+    def _inert(self) -> Iterator[str]:
+        computed = _computed(self.graph)
+        for name, other in self.others.items():
+            if other is not None and _computed(other) == computed:
+                yield f"`{name}` = {self.params[name]} changes nothing that is computed."
+
+    def _two_passes(self) -> Iterator[str]:
+        split = split_losses(self.graph, Cluster())
+        for inner in split.nested():
+            for node in inner.nodes:
+                if isinstance(node.op, Update) and node.op.passes == 2:
+                    yield (
+                        f"The loss at {node.loc} takes two passes, one forward dearer: "
+                        f"{node.op.why}."
+                    )
+
+    def _other(self, name: str, value: Any) -> Graph | None:
+        """Return the graph with another value of a hyperparameter, or None if there is none."""
+        for other in _others(value):
+            try:
+                traced = self.program.trace({**self.params, name: other}, self.sampling)
+                return simplify(traced.graph, Cluster())
+            except Exception:  # whatever it raises, that value isn't one to compare with
+                continue
+        return None
+
+
+def _others(value: Any) -> tuple[Any, ...]:
+    """Return other values of a hyperparameter's type; none for what has no neighbours."""
+    if isinstance(value, bool):
+        return (not value,)
+    if isinstance(value, int):
+        return value + 1, value - 1
+    if isinstance(value, float):
+        return (value / 2, value * 2) if value else (0.5,)
+    return ()
+
+
+def _computed(graph: Graph) -> dict[str, Any]:
+    """Return all that a graph computes, as data to compare."""
+    return {key: part for key, part in encode(graph).items() if key != "params"}
