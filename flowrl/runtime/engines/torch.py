@@ -1,5 +1,6 @@
 """The torch engine: scores with and trains a transformers model on one device."""
 
+import math
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from copy import deepcopy
@@ -160,18 +161,24 @@ class TorchTrainer(TorchScorer):
         new = self._room(batch, outputs)
         parts = self._split(batch) if any(len(value) for value in new.values()) else []
         frozen = step < self.options.start_step
-        total = 0.0
-        with torch.set_grad_enabled(not frozen):
-            if loss.one_pass:
-                for part in parts:
-                    total += self._one_pass(part, new, temperature, loss)
-            elif parts:
-                total = self._two_passes(parts, new, temperature, loss)
-        self._check_finite("loss", total, step)
-        stats = {"loss": total, "grad_norm": 0.0, "learning_rate": 0.0, "microbatches": len(parts)}
-        if parts and not frozen:
-            stats |= self._step(step)
-        return Update(stats, new)
+        try:
+            with torch.set_grad_enabled(not frozen):
+                total = self._backward(parts, new, temperature, loss)
+            self._check_finite("loss", total, step)
+            stats = {"loss": total, "grad_norm": 0.0, "learning_rate": 0.0}
+            if parts and not frozen:
+                stats |= self._step(step)
+        finally:
+            self.optimizer.zero_grad()  # a loss that fails half-way leaves nothing behind
+        return Update(stats | {"microbatches": len(parts)}, new)
+
+    def _backward(
+        self, parts: list[Microbatch], new: Outputs, temperature: float, loss: Loss
+    ) -> float:
+        """Fill `new` and, where gradients are on, the gradients; return the loss."""
+        if loss.one_pass:
+            return sum(self._one_pass(part, new, temperature, loss) for part in parts)
+        return self._two_passes(parts, new, temperature, loss) if parts else 0.0
 
     def _one_pass(self, part: Microbatch, new: Outputs, temperature: float, loss: Loss) -> float:
         """Run one microbatch forward and backward; return its share of the loss."""
@@ -199,7 +206,7 @@ class TorchTrainer(TorchScorer):
         return total.item()
 
     def _step(self, step: int) -> dict[str, float]:
-        """Clip, step and drop the gradients."""
+        """Clip the gradients and step."""
         parameters = list(self.model.parameters())
         norm = torch.nn.utils.clip_grad_norm_(parameters, self.options.max_grad_norm).item()
         self._check_finite("gradient norm", norm, step)
@@ -207,12 +214,10 @@ class TorchTrainer(TorchScorer):
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         self.optimizer.step()
-        self.optimizer.zero_grad()
         return {"grad_norm": norm, "learning_rate": rate}
 
     def _check_finite(self, what: str, value: float, step: int) -> None:
-        if not torch.tensor(value).isfinite():
-            self.optimizer.zero_grad()
+        if not math.isfinite(value):
             raise EngineError(
                 f"{self.role}: the {what} of step {step} is {value}; no weight was changed",
                 hint="look for infinite rewards or ratios in this batch, or lower learning_rate",

@@ -239,6 +239,28 @@ def test_a_loss_that_is_not_finite_changes_no_weight(model_folder, batch, value)
     assert all(parameter.grad is None for parameter in trainer.model.parameters())
 
 
+def test_a_loss_that_fails_half_way_leaves_no_gradient_behind(model_folder, batch):
+    @attrs.frozen
+    class Failing:
+        good: TokenMean
+        one_pass: bool = True
+
+        def part(self, new, rows):
+            if 0 in rows:
+                raise ZeroDivisionError
+            return self.good.part(new, rows)
+
+    loss, outputs = losses(batch)["token mean"]
+    trainer, other = [trainer_of(model_folder("llama"), tokens_per_microbatch=12) for _ in range(2)]
+
+    with pytest.raises(ZeroDivisionError):
+        trainer.update(batch, outputs, 1.0, Failing(loss), step=0)
+    trainer.update(batch, outputs, 1.0, loss, step=0)
+    other.update(batch, outputs, 1.0, loss, step=0)
+
+    assert_close(trainer.state_dict(), other.state_dict(), rtol=0, atol=0)
+
+
 def test_a_gradient_that_is_not_finite_changes_no_weight(model_folder, batch):
     @attrs.frozen
     class Cliff:
