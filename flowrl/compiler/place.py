@@ -6,13 +6,14 @@ from flowrl.compiler.cluster import Cluster
 from flowrl.ir.builder import Rewriter
 from flowrl.ir.graph import Graph, Node, Value
 from flowrl.ir.regions import map_regions
-from flowrl.ir.types import ModelType
+from flowrl.ir.types import ModelType, TensorType
 from flowrl.ops.control import CONTROL
 from flowrl.ops.model import ModelOp, Score
 from flowrl.ops.tensor import Constant
 
+
 def place(graph: Graph, cluster: Cluster) -> Graph:
-    """Put each model op in the pool of its role and use, and tensor ops beside their data.
+    """Put each model op in the pool of its role and use, tensor ops by their largest data.
 
     Control flow has no pool of its own: its nested graphs are placed node by node. A loss lives
     with its update. Models stay in the pool that trains them, or reads them if none does.
@@ -28,7 +29,9 @@ def _place(graph: Graph, cluster: Cluster, pool_of_input: Callable[[Value], str]
     for node in graph.nodes:
         args = [out[arg] for arg in node.args]
         if isinstance(node.op, CONTROL):
-            op = map_regions(node.op, lambda region: _place(region, cluster, _inner(region, cluster)))
+            op = map_regions(
+                node.op, lambda region: _place(region, cluster, _inner(region, cluster))
+            )
             out.copy(node, args, op=op, pool=node.pool or cluster.pools[0].name)
         else:
             out.copy(node, args, pool=node.pool or _pool(node, args, cluster))
@@ -45,7 +48,12 @@ def _pool(node: Node, args: list[Value], cluster: Cluster) -> str:
         return cluster.pool_of("reward")
     if isinstance(op, Constant) or not args:
         return cluster.pools[0].name
-    return args[-1].pool if op.name == "take" else args[0].pool
+    return max(args, key=_depth).pool
+
+
+def _depth(value: Value) -> int:
+    """Return how many axes a value has: ops stand beside their largest argument."""
+    return len(value.type.axes) if isinstance(value.type, TensorType) else 0
 
 
 def _home(value: Value, graph: Graph, cluster: Cluster) -> str:
