@@ -8,6 +8,7 @@ from flowrl.compiler.losses import split_losses
 from flowrl.compiler.simplify import simplify
 from flowrl.ir.graph import Graph
 from flowrl.ir.plan import encode
+from flowrl.ir.printer import show
 from flowrl.ir.program import Kind, Program
 from flowrl.ir.regions import used_inputs
 from flowrl.ops.model import Update
@@ -20,8 +21,10 @@ def findings(
     hyperparameters: Mapping[str, Any] | None = None,
     sampling: Sampling | None = None,
 ) -> list[str]:
-    """Return a sentence for each model that is never read, each hyperparameter that changes
-    nothing, and each loss that needs two passes.
+    """Return a sentence for each finding, in this order.
+
+    Models that are never read, hyperparameters that change nothing (another value gives the same
+    graph, once simplified), losses that need two passes.
 
     Args:
         program: is traced, once more for each hyperparameter.
@@ -63,13 +66,13 @@ class _Findings:
         """Yield the hyperparameters at 0 or False without which the model would be read."""
         for name, other in self.others.items():
             if not self.params[name] and other is not None and role in models_read(other):
-                yield f"{name} = {self.params[name]}"
+                yield f"{name} = {show(self.params[name])}"
 
     def _inert(self) -> Iterator[str]:
         computed = _computed(self.graph)
         for name, other in self.others.items():
             if other is not None and _computed(other) == computed:
-                yield f"`{name}` = {self.params[name]} changes nothing that is computed."
+                yield f"`{name}` = {show(self.params[name])} changes nothing that is computed."
 
     def _two_passes(self) -> Iterator[str]:
         split = split_losses(self.graph, Cluster())

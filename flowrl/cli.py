@@ -1,0 +1,118 @@
+"""The command line: look at programs, check them, compare them, run them."""
+
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cyclopts import App, CycloptsError, Parameter
+
+from flowrl.errors import FlowrlError
+
+Stage = Literal["traced", "simplify", "losses", "place", "transfer", "plan"]
+Format = Literal["text", "mermaid", "dot", "svg"]
+Sets = Annotated[tuple[str, ...], Parameter(name="--set", negative="", consume_multiple=False)]
+
+app = App(
+    name="flowrl",
+    help="Reinforcement learning of language models as typed dataflow graphs.",
+    version_flags=(),
+    suppress_keyboard_interrupt=False,
+)
+
+
+@app.command
+def show(
+    program: str, /, *, stage: Stage = "traced", format: Format = "text", set: Sets = ()
+) -> None:
+    """Print the graph of a program.
+
+    Args:
+        program: A program (`grpo`, `path.py` or `path.py:name`) or a run file.
+        stage: The pass to stop after; `plan` is what the runtime gets.
+        format: `text` in the grammar of docs/ir.md (the plan as JSON), or a picture.
+        set: `name=value`, a hyperparameter; for a run file any key, as in `train.steps=100`.
+    """
+    from flowrl.report.show import picture
+
+    print(picture(program, stage, format, set))
+
+
+@app.command
+def check(program: str, /, *, set: Sets = ()) -> None:
+    """Check a program, or a run file with its program; nothing is loaded.
+
+    Args:
+        program: A program (`grpo`, `path.py` or `path.py:name`) or a run file.
+        set: `name=value`, a hyperparameter; for a run file any key, as in `train.steps=100`.
+    """
+    from flowrl.report.check import checked
+
+    print(checked(program, set))
+
+
+@app.command
+def diff(a: str, b: str, /, *, set: Sets = ()) -> None:
+    """Print what differs between two programs, op by op.
+
+    Args:
+        a: A program or a run file.
+        b: Another, or the same.
+        set: `name=value`, a hyperparameter of `b`; for a run file any key.
+    """
+    from flowrl.ir.diff import diff as difference
+    from flowrl.report.subject import traced_of
+
+    print(difference(traced_of(a, ()).graph, traced_of(b, set).graph))
+
+
+@app.command
+def run(file: Path, /, *, set: Sets = ()) -> None:
+    """Train as a run file says.
+
+    Args:
+        file: The run file.
+        set: `key=value`, laid over the run file, as in `train.steps=100`.
+    """
+    from flowrl.train.run import run_file
+
+    run_file(str(file), set)
+
+
+@app.command
+def eval(file: Path, checkpoint: Path, /, *, set: Sets = ()) -> None:
+    """Evaluate a checkpoint on the held-out prompts of a run file.
+
+    Args:
+        file: The run file.
+        checkpoint: The checkpoint's folder.
+        set: `key=value`, laid over the run file, as in `eval.samples=8`.
+    """
+    from flowrl.train.evaluate import eval_checkpoint
+
+    eval_checkpoint(str(file), str(checkpoint), set)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; return the exit code.
+
+    0: done. 1: an error that is the user's to fix, printed without traceback. 2: the command
+    line is wrong. 130: interrupted.
+    """
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    try:
+        command, bound, _ = app.parse_args(given, exit_on_error=False, print_error=True)
+    except CycloptsError:
+        return 2
+    return _guarded(lambda: command(*bound.args, **bound.kwargs))
+
+
+def _guarded(command: Callable[[], object]) -> int:
+    try:
+        command()
+    except FlowrlError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return 0

@@ -1,0 +1,129 @@
+"""A run file and its program, held against each other before anything is loaded."""
+
+from typing import Any
+
+from flowrl.compiler.cluster import Cluster, Pool
+from flowrl.compiler.findings import models_read
+from flowrl.config.batches import batch_sentence, check_batches
+from flowrl.config.programs import load_program, locating
+from flowrl.config.run_file import RunFile
+from flowrl.errors import RunFileError
+from flowrl.ir.graph import Graph, Node
+from flowrl.ir.program import Input, Kind
+from flowrl.ops.control import Minibatches, SampleUntil
+from flowrl.ops.model import Generate, Score
+from flowrl.stages import Traced, trace
+
+
+def trace_run(run: RunFile) -> Traced:
+    """Trace the program of a run file, with its hyperparameters and its sampling.
+
+    Raises:
+        FlowrlError: there is no such program, a hyperparameter is wrong, or the program is.
+    """
+    program = load_program(run.program_file, run.program.name)
+    hyperparameters = run.hyperparameters(program.signature)
+    with locating(run.program_file):
+        return trace(program, sampling_of(run), **hyperparameters)
+
+
+def sampling_of(run: RunFile) -> dict[str, dict[str, Any]]:
+    """Return what the run file says of the distribution that each role samples from."""
+    names = ("temperature", "top_p", "top_k")
+    tables = {role: table.generate for role, table in run.engines.roles.items()}
+    given = {role: {n: getattr(t, n) for n in names} for role, t in tables.items()}
+    return {role: {n: x for n, x in of.items() if x is not None} for role, of in given.items()}
+
+
+def cluster_of(run: RunFile) -> Cluster:
+    """Return the pools of a run file; one for everything if it has none."""
+    pools = tuple(Pool(name, p.gpus, p.roles) for name, p in run.cluster.pools.items())
+    return Cluster(pools) if pools else Cluster()
+
+
+def check_run(run: RunFile, graph: Graph, inputs: tuple[Input, ...]) -> None:
+    """Check that a run file gives what its program asks for, and nothing that it doesn't know.
+
+    Args:
+        run: the run file.
+        graph: the program's, after `simplify`: what is read no more need not be given.
+        inputs: the program's arguments.
+
+    Raises:
+        RunFileError: a model, a reward or a data input is missing or unknown, a pool claims a
+            role that the program doesn't have, or a step doesn't divide into minibatches.
+    """
+    roles = [spec.name for spec in inputs if spec.kind is Kind.MODEL]
+    read = models_read(graph)
+    run.check_models([role for role in roles if role in read], roles)
+    cluster_of(run).check(set(roles))
+    check_rewards(run, graph)
+    check_inputs(run, inputs)
+    batches(run, graph)
+
+
+def check_rewards(run: RunFile, graph: Graph) -> None:
+    """Refuse a reward that the program scores by and the run file doesn't bind.
+
+    Raises:
+        RunFileError: naming it, and the line that asks for it.
+    """
+    bound = run.reward.functions
+    for node in _nodes(graph):
+        for name in node.op.functions if isinstance(node.op, Score) else ():
+            if name not in bound:
+                raise RunFileError(
+                    f"the program scores by `{name}`, but [reward] has "
+                    f"{', '.join(f'`{n}`' for n in bound) or 'no reward'}",
+                    where=node.loc.excerpt(),
+                    hint=f'bind it: `[reward] {name} = "path.py:function"`',
+                )
+
+
+def check_inputs(run: RunFile, inputs: tuple[Input, ...]) -> dict[str, str]:
+    """Return the dotted key that describes each data input of the program.
+
+    Raises:
+        RunFileError: the run file describes other inputs.
+    """
+    read = [spec.name for spec in inputs if spec.kind is Kind.DATA]
+    keys = run.data_keys()
+    keys = dict.fromkeys(read, keys[""]) if "" in keys else keys
+    if set(read) != set(keys):
+        raise RunFileError(
+            f"[data] describes {', '.join(keys)}; the program reads {', '.join(read)}",
+            where=run.where("data"),
+            hint="give each data input of the program a table `[data.<input>]`",
+        )
+    return keys
+
+
+def batches(run: RunFile, graph: Graph) -> str:
+    """Check the batch sizes against each other; return the sentence that says what follows.
+
+    Raises:
+        RunFileError: the sequences of a step don't divide into minibatches.
+    """
+    ops = [node.op for node in _nodes(graph)]
+    samples = next((op.n for op in ops if isinstance(op, Generate)), None)
+    until = next((op for op in ops if isinstance(op, SampleUntil)), None)
+    division = next((op for op in ops if isinstance(op, Minibatches)), None)
+    prompts = until.groups if until else run.train.prompts_per_step
+    role = run.engines.role(next(iter(run.models)))
+    tokens = role.train.tokens_per_microbatch
+    if division is None:
+        return batch_sentence(prompts, samples, tokens_per_microbatch=tokens)
+    by: Any = division.by
+    where = run.where("train.prompts_per_step")
+    check_batches(prompts, samples or 1, division.sequences, by=by, where=where)
+    return batch_sentence(
+        prompts,
+        samples,
+        minibatch=division.sequences,
+        epochs=division.epochs,
+        tokens_per_microbatch=tokens,
+    )
+
+
+def _nodes(graph: Graph) -> list[Node]:
+    return [node for inner in graph.nested() for node in inner.nodes]

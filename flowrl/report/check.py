@@ -1,0 +1,47 @@
+"""What can be said of a program or a run file before anything is loaded."""
+
+from collections.abc import Sequence
+
+from flowrl.compiler.findings import findings
+from flowrl.compiler.pipeline import compile_graph
+from flowrl.config.check import batches, check_inputs, check_run, cluster_of, trace_run
+from flowrl.config.run_file import load_run_file
+from flowrl.data.spec import DataSpec
+from flowrl.ir.graph import Graph
+from flowrl.report.subject import is_run_file, subject
+from flowrl.rewards.spec import RewardSpec
+from flowrl.stages import Traced
+
+
+def checked(given: str, sets: Sequence[str]) -> str:
+    """Check a program or a run file; return what follows from it, a sentence a line.
+
+    Raises:
+        FlowrlError: something is wrong with the program or the run file.
+    """
+    if is_run_file(given):
+        return "\n".join(_run_file(given, sets))
+    traced, cluster = subject(given, sets)
+    compile_graph(traced.graph, cluster)
+    return "\n".join([f"`{traced.program.name}` is sound.", *_findings(traced)])
+
+
+def _run_file(given: str, sets: Sequence[str]) -> list[str]:
+    run = load_run_file(given, sets)
+    traced = trace_run(run)
+    seen: dict[str, Graph] = {}
+    compile_graph(traced.graph, cluster_of(run), seen.__setitem__)
+    graph = seen["simplify"]
+    check_run(run, graph, traced.inputs)
+    for key in check_inputs(run, traced.inputs).values():
+        run.structure(DataSpec, key)
+    for name in run.reward.functions:
+        run.structure(RewardSpec, f"reward.{name}")
+    if run.eval is not None:
+        run.structure(DataSpec, "eval.data")
+    sound = f"`{run.source.file.name}` and its program `{traced.program.name}` are sound."
+    return [sound, batches(run, graph), *_findings(traced)]
+
+
+def _findings(traced: Traced) -> list[str]:
+    return findings(traced.program, traced.hyperparameters, traced.sampling)
