@@ -46,7 +46,7 @@ def clip_cov(
     Returns:
         f32[..., token], in units of the advantage.
 
-    Source: Cui et al. 2025, arXiv:2505.22617, eq. 10-12 and the authors' code (at least 1).
+    Source: Cui et al. 2025, arXiv:2505.22617, sec. 4.2, and the authors' code (at least 1).
     """
     surrogate = clipped_surrogate(new, old, advantages, mask, clip=clip, clip_high=clip_high)
     covariance = token_covariance(new, advantages, mask)
@@ -78,7 +78,7 @@ def kl_cov(
     Returns:
         f32[..., token], in units of the advantage.
 
-    Source: Cui et al. 2025, arXiv:2505.22617, eq. 13-14; |log r| is the authors' estimate, in
+    Source: Cui et al. 2025, arXiv:2505.22617, sec. 4.2; |log r| is the authors' estimate, in
         their code, of the paper's KL(old || new).
     """
     covariance = token_covariance(new, advantages, mask)[mask]
@@ -94,7 +94,7 @@ def kl_cov(
 def token_covariance(new: Tensor, advantages: Tensor, mask: Tensor) -> Tensor:
     """Return f32[..., token], each trained token's term of cov(log pi, A); no gradient.
 
-    Source: Cui et al. 2025, arXiv:2505.22617, eq. 10.
+    Source: Cui et al. 2025, arXiv:2505.22617, sec. 4.1.
     """
     new, advantages = torch.broadcast_tensors(new.detach(), advantages)
     new, advantages = new[mask], advantages[mask]

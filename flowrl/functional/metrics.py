@@ -97,8 +97,8 @@ def explained_variance(values: Tensor, returns: Tensor, mask: Tensor) -> Tensor:
     target, error = returns[mask], (returns - values)[mask]
     if len(target) < 2:
         return returns.new_zeros(())
-    spread = target.var()
-    return torch.where(spread > 0, 1 - error.var() / spread, 0.0)
+    variance = target.var()
+    return torch.where(variance > 0, 1 - error.var() / variance, 0.0)
 
 
 @torch.no_grad()

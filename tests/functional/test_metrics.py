@@ -65,6 +65,19 @@ def test_a_perfect_critic_explains_all_and_a_constant_one_nothing():
     assert metrics.explained_variance(returns, torch.ones(3), mask) == 0
 
 
+def test_the_gap_is_taken_over_trained_tokens_that_this_version_sampled():
+    new, sampled = torch.zeros(5), torch.tensor([0.1, 0.9, 0.5, 0.2, 0.7])
+    mask = torch.tensor([True, False, True, True, True])
+    versions, lengths = torch.tensor([3, 2, 3]), torch.tensor([2, 1, 2])
+
+    gaps = [
+        metrics.sampled_gap(new, sampled, mask, versions, torch.tensor(now), lengths=lengths)
+        for now in (2, 3, 4)
+    ]
+
+    assert [gap.item() for gap in gaps] == pytest.approx([0.5, 0.7, 0.0])
+
+
 def test_groups_of_equal_rewards_are_counted():
     rewards = torch.tensor([[0.0, 1.0], [1.0, 1.0], [0.5, 0.5], [0.0, 0.5]])
 
