@@ -1,5 +1,7 @@
 """flowrl: reinforcement learning of language models as typed dataflow programs."""
 
+from typing import Any
+
 from flowrl import ops
 from flowrl.errors import FlowrlError
 from flowrl.ir.graph import Model, Value
@@ -7,6 +9,19 @@ from flowrl.ir.program import Carry, Program, program
 from flowrl.ir.records import Examples, Pairs, Prompts, Record, Rollouts
 from flowrl.ops.custom import op
 from flowrl.stages import Compiled, Lowered, Traced, trace
+
+
+
+def session(**options: Any) -> Any:
+    """Return a session: models and prompts on which programs run eagerly, op by op.
+
+    `with fl.session(rewards={"reward": f}) as s: policy = s.model("policy", path)`; see
+    `flowrl.train.session.EagerSession` for the options.
+    """
+    from flowrl.train.session import EagerSession
+
+    return EagerSession(**options)
+
 
 __all__ = [
     "Carry",
@@ -25,5 +40,6 @@ __all__ = [
     "op",
     "ops",
     "program",
+    "session",
     "trace",
 ]

@@ -59,24 +59,28 @@ class RunFile(Tables):
             return {name: f"data.{name}" for name in self.data}
         return {"": "data"}
 
-    def check_models(self, roles: Iterable[str]) -> None:
-        """Check that `[models]` has the program's roles and no other.
+    def check_models(self, needed: Iterable[str], known: Iterable[str]) -> None:
+        """Check that `[models]` has the roles that the program needs, and none that it hasn't.
+
+        Args:
+            needed: roles that something reads.
+            known: all roles of the program.
 
         Raises:
             RunFileError: a role is missing or unknown.
         """
-        roles = list(roles)
-        hint = f"the program's models are {', '.join(roles)}"
+        needed, known = list(needed), list(known)
+        hint = f"the program's models are {', '.join(known)}"
         problems = [
             Problem(
-                ("models", role), f"the program has no model `{role}`{nearest(role, roles)}", hint
+                ("models", role), f"the program has no model `{role}`{nearest(role, known)}", hint
             )
             for role in self.models
-            if role not in roles
+            if role not in known
         ]
         problems += [
             Problem(("models",), f"[models] lacks `{role}`, a model of the program", hint)
-            for role in roles
+            for role in needed
             if role not in self.models
         ]
         if problems:

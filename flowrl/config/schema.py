@@ -27,8 +27,8 @@ class ModelTable:
     """Folder or hub name of a transformers model. Roles that start equal name the same one."""
     head: Literal["lm", "value", "reward", "token_reward"] | None = None
     """What the model computes; what the program reads of it if not given."""
-    dtype: Literal["float32", "bfloat16", "float16", "float64"] = "float32"
-    """Number format that the model computes in."""
+    dtype: Literal["float32", "bfloat16", "float64"] = "float32"
+    """Number format that the model computes in; training in bfloat16 keeps float32 weights."""
 
 
 @attrs.frozen
@@ -180,8 +180,8 @@ class TrainTable:
     checkpoint_every: Count = 0
     """Steps between checkpoints; 0: only at the end."""
     max_logprob_mismatch: AboveZero | None = None
-    """Largest mean gap between engine and trainer logprobs before the run stops; none if not
-    given."""
+    """Largest gap between engine and trainer logprobs of a token before the run stops; none if
+    not given."""
     folder: str | None = None
     """Where checkpoints and logs go; `runs/` and the run file's name if not given."""
 

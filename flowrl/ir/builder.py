@@ -67,9 +67,12 @@ class GraphBuilder:
             raise self._explain(op, rule, args, loc) from None
         self._consume(op, args, loc)
         results = tuple(new_value(type, pool) for type in types)
-        self.nodes.append(Node(op, tuple(args), results, loc, pool))
-        self.made.update(dict.fromkeys(results, loc))
-        return results
+        return self._append(Node(op, tuple(args), results, loc, pool))
+
+    def _append(self, node: Node) -> tuple[Value, ...]:
+        self.nodes.append(node)
+        self.made.update(dict.fromkeys(node.results, node.loc))
+        return node.results
 
     def resolve(self, value: Value, op: Op, loc: Location) -> Value:
         """Return `value` as this graph knows it, capturing it from the parent if it is there."""
@@ -88,10 +91,11 @@ class GraphBuilder:
             return self.captured[value]
         if self.parent is None:
             raise ProgramError(
-                f"{op.name}: an argument of type {value.type} belongs to another program",
+                f"{op.name}: expected a value of this program; got {value.type} of another "
+                "program, or from inside a loss or a scan's body",
                 where=loc.excerpt(),
-                hint="pass it in as an argument of this program; "
-                "values can't be kept from one trace to another",
+                hint="hand it in as an argument, or out as a result: a value lives only in the "
+                "function that makes it and in those inside",
             )
         outer = self.parent.resolve(value, op, loc)
         self._check_blocked(outer, op, loc)
@@ -126,6 +130,11 @@ class GraphBuilder:
             return self.parent.made_at(outer)
         return self.made.get(value)
 
+    def made_here(self, value: Any, intro: str = "that value was made here:") -> tuple[str, ...]:
+        """Return the part of a message that shows where a value was made, if that is known."""
+        loc = self.made_at(value) if isinstance(value, Value) else None
+        return (intro, loc.excerpt()) if loc else ()
+
     def _consume(self, op: Op, args: Sequence[Value], loc: Location) -> None:
         for index in op.consumed(len(args)):
             value = args[index]
@@ -134,32 +143,38 @@ class GraphBuilder:
                     f"{op.name}: `{_role(value)}` is updated inside `{self.name}` "
                     "but comes from outside of it",
                     where=loc.excerpt(),
-                    hint="put the model into the carry of the scan: "
-                    "`ops.scan(body, (model, ...), minibatches)`",
+                    hint="hand the model in: `ops.scan(body, (model, ...), minibatches)` or "
+                    "`ops.cond(predicate, then, orelse, model)`",
+                )
+            if sum(value is arg for arg in args) > 1:
+                raise ProgramError(
+                    f"{op.name}: uses up this version of `{_role(value)}` and reads it as well",
+                    where=loc.excerpt(),
+                    hint="compute what you need of the model before, "
+                    "or read a copy: `ops.snapshot(model)`",
                 )
             self.used_up[value] = loc
 
     def _check_blocked(self, value: Value, op: Op, loc: Location) -> None:
         axes = value.type.axes if isinstance(value.type, TensorType) else ()
         for axis in axes:
-            if axis in self.blocked:
-                made = self.parent.made_at(value) if self.parent else None
+            if axis in self.blocked and self.parent is not None:
                 raise ProgramError(
-                    f"{op.name}: {value.type} is used under a scan over its axis `{axis}`: "
-                    "inside, only the rows of one minibatch exist",
+                    f"{op.name}: {value.type} is used inside `{self.name}`, "
+                    f"which sees its axis `{axis}` only in parts",
                     where=loc.excerpt(),
-                    made=("that value was made here:", made.excerpt()) if made else (),
+                    made=self.parent.made_here(value),
                     hint=self.blocked[axis],
                 )
 
     def _explain(
         self, op: Op, rule: TypeRuleError, args: Sequence[Value], loc: Location
     ) -> ProgramError:
-        known = rule.arg is not None and rule.arg < len(args)
-        made = self.made_at(args[rule.arg]) if known and rule.arg is not None else None
-        lines = ("that argument was made here:", made.excerpt()) if made else ()
+        bad = args[rule.arg] if rule.arg is not None and rule.arg < len(args) else None
+        elsewhere = bad is not None and self.made_at(bad) != loc
+        made = self.made_here(bad, "that argument was made here:") if elsewhere else ()
         return ProgramError(
-            f"{op.name}: {rule.problem}", where=loc.excerpt(), made=lines, hint=rule.hint
+            f"{op.name}: {rule.problem}", where=loc.excerpt(), made=made, hint=rule.hint
         )
 
 

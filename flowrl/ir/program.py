@@ -1,8 +1,9 @@
 """Programs: Python functions of models, data and carried values, traced once into a graph."""
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
+from numbers import Real
 from typing import Any, get_type_hints
 
 import attrs
@@ -10,9 +11,12 @@ import attrs
 from flowrl.errors import Location, ProgramError, nearest
 from flowrl.ir.builder import GraphBuilder
 from flowrl.ir.graph import Graph, Model, Value
-from flowrl.ir.records import DATA, Prompts, flatten, leaf_names, same_structure
+from flowrl.ir.records import DATA, Prompts, flatten, leaf_names, same_structure, shown
 from flowrl.ir.trace import building, located
-from flowrl.ir.types import DType, ModelType, TensorType, boolean, f32, i32
+from flowrl.ir.types import DType, ModelType, TensorType, axes_of, boolean, f32, i32
+
+ARGUMENTS = "positional arguments flow through the graph; hyperparameters come after `*`"
+RETURNS = "write `return policy, {'reward': rewards.mean()}`"
 
 
 class Carry(Value):
@@ -24,6 +28,13 @@ class Carry(Value):
     """
 
     def __init__(self, initial: Any) -> None:
+        bad = [leaf for leaf in flatten(initial)[0] if not isinstance(leaf, Real)]
+        if bad:
+            raise ProgramError(
+                f"fl.Carry: a first value must be a number; got {type(bad[0]).__name__}",
+                where=Location.of_caller().excerpt(),
+                hint="`fl.Carry(0.0)`, or numbers in tuples, lists and dicts",
+            )
         super().__init__(f32())
         object.__setattr__(self, "initial", initial)
 
@@ -78,11 +89,15 @@ class Program:
         self.name = function.__name__
         self.__doc__ = function.__doc__
         self.signature = inspect.signature(function)
-        self.loc = Location(function.__code__.co_filename, function.__code__.co_firstlineno)
+        self.loc = Location.of_function(function)
         self.inputs = tuple(self._inputs())
 
     def __call__(self, *args: Any, **hyperparameters: Any) -> Any:
-        """Run eagerly on concrete values of a session."""
+        """Run eagerly on concrete values of a session; each call is a step of it."""
+        leaves = flatten(args)[0]
+        session = next((leaf.session for leaf in leaves if hasattr(leaf, "session")), None)
+        if session is not None:
+            session.begin()
         return self.function(*args, **hyperparameters)
 
     def defaults(self) -> dict[str, Any]:
@@ -120,7 +135,7 @@ class Program:
                 raise ProgramError(
                     f"`{self.name}` has no hyperparameter `{name}`{nearest(name, known)}; "
                     f"it has {', '.join(known) or 'none'}",
-                    where=f"  {self.loc}",
+                    where=self.loc.excerpt(),
                     hint="hyperparameters are the keyword-only arguments of the program",
                 )
         params = {**known, **given}
@@ -128,7 +143,7 @@ class Program:
         if missing:
             raise ProgramError(
                 f"`{self.name}` needs a value of `{missing[0]}`",
-                where=f"  {self.loc}",
+                where=self.loc.excerpt(),
                 hint=f"give it a default, or set it: `[program] {missing[0]} = ...`",
             )
         return params
@@ -161,20 +176,19 @@ class Program:
             f"`fl.Pairs` or `fl.Carry`; got {getattr(hint, '__name__', hint)}"
         )
 
-    def _refuse(self, problem: str) -> ProgramError:
-        hint = "positional arguments flow through the graph; hyperparameters come after `*`"
-        return ProgramError(f"`{self.name}`: {problem}", where=self.loc.excerpt(), hint=hint)
+    def _refuse(
+        self, problem: str, hint: str = ARGUMENTS, made: Iterable[str] = ()
+    ) -> ProgramError:
+        where = self.loc.excerpt()
+        return ProgramError(f"`{self.name}`: {problem}", where=where, made=made, hint=hint)
 
     def _argument(self, builder: GraphBuilder, spec: Input) -> Any:
         if spec.kind is Kind.MODEL:
             return builder.input(spec.name, ModelType(spec.name))
         if spec.kind is Kind.DATA:
             return _data(builder, spec, self.loc)
-        leaves, unflatten = flatten(spec.initial)
-        names = leaf_names(spec.initial)
-        dotted = [f"{spec.name}.{name}" if name else spec.name for name in names]
-        assert len(leaves) == len(names)
-        return unflatten([builder.input(name, f32()) for name in dotted])
+        unflatten = flatten(spec.initial)[1]
+        return unflatten([builder.input(n, f32()) for n in _dotted(spec.name, spec.initial)])
 
     def _outputs(
         self, result: Any, args: Mapping[Input, Any], builder: GraphBuilder
@@ -187,13 +201,30 @@ class Program:
         for item in items:
             spec = self._place_of(item, expected, args)
             expected = expected[expected.index(spec) + 1 :]
-            prefix = [f"{spec.name}.{n}" if n else spec.name for n in leaf_names(item)]
-            outputs += zip(prefix, flatten(item)[0], strict=True)
+            leaves = [self._carried(spec, leaf, builder) for leaf in flatten(item)[0]]
+            outputs += zip(_dotted(spec.name, item), leaves, strict=True)
         returned = {name.split(".")[0] for name, _ in outputs}
         for spec in args:
             if spec.kind is Kind.CARRY and spec.name not in returned:
-                raise self._refuse(f"the next value of `{spec.name}` is never returned")
-        return outputs + [(f"metrics.{name}", self._metric(name, v)) for name, v in metrics.items()]
+                raise self._refuse(
+                    f"the next value of `{spec.name}` is never returned",
+                    "return it in the place of the argument: `return policy, baseline, metrics`",
+                )
+        measured = {name: self._metric(name, value, builder) for name, value in metrics.items()}
+        return outputs + [(f"metrics.{name}", value) for name, value in measured.items()]
+
+    def _carried(self, spec: Input, value: Any, builder: GraphBuilder) -> Value:
+        """Return a model's next version or a carried number, as a value."""
+        if isinstance(value, Real):
+            return Value.arithmetic.unary("constant", value)  # type: ignore[arg-type]
+        wanted = ModelType(spec.name) if spec.kind is Kind.MODEL else f32()
+        if not isinstance(value, Value) or value.type != wanted:
+            raise self._refuse(
+                f"the next value of `{spec.name}` must be {wanted}; got {shown(value)}",
+                "return a model as `ops.update` made it, and carried values as numbers: `x.mean()`",
+                builder.made_here(value),
+            )
+        return value
 
     def _place_of(self, item: Any, expected: Sequence[Input], args: Mapping[Input, Any]) -> Input:
         for spec in expected:
@@ -203,23 +234,34 @@ class Program:
             elif spec.kind is Kind.CARRY and same_structure(item, args[spec]):
                 return spec
         order = ", ".join(f"`{spec.name}`" for spec in args if spec.kind is not Kind.DATA)
-        what = f"`{item.role}`" if isinstance(item, Model) else f"a {type(item).__name__}"
+        what = f"`{item.role}`" if isinstance(item, Model) else shown(item)
         raise self._refuse(
             f"returns {what} where none is expected: models and carried values are returned "
-            f"in the order of the arguments ({order}), then a dict of metrics"
+            f"in the order of the arguments ({order}), then a dict of metrics",
+            RETURNS,
         )
 
-    def _metric(self, name: str, value: Any) -> Value:
-        if isinstance(value, int | float):
+    def _metric(self, name: str, value: Any, builder: GraphBuilder) -> Value:
+        """Return a metric as a scalar: one number a turn of a scan becomes their mean."""
+        if isinstance(value, Real):
             return Value.arithmetic.unary("constant", value)  # type: ignore[arg-type]
-        if not isinstance(value, Value) or not isinstance(value.type, TensorType):
-            raise self._refuse(f"metric `{name}` must be a number; got {type(value).__name__}")
-        if value.type.axes and [axis.name for axis in value.type.axes] != ["turn"]:
-            raise self._refuse(f"metric `{name}` must be f32[]; got {value.type}: reduce it first")
-        if value.type.axes:
-            last = name.rpartition("_")[2]
-            return Value.arithmetic.reduce(last if last in ("min", "max") else "mean", value, None, None)
-        return value
+        axes = axes_of([value.type]) if isinstance(value, Value) else []
+        per_turn = [axis.name for axis in axes] == ["turn"]
+        scalar = isinstance(value, Value) and isinstance(value.type, TensorType) and not axes
+        if not scalar and not per_turn:
+            raise self._refuse(
+                f"metric `{name}` must be f32[]; got {shown(value)}",
+                "reduce it: `x.mean()`, or `ops.token_mean(x, rollouts.mask)`",
+                builder.made_here(value),
+            )
+        last = name.rpartition("_")[2]
+        kind = last if last in ("min", "max") else "mean"
+        number: Value = Value.arithmetic.reduce(kind, value, None, None) if per_turn else value
+        return number
+
+
+def _dotted(name: str, tree: Any) -> list[str]:
+    return [f"{name}.{leaf}" if leaf else name for leaf in leaf_names(tree)]
 
 
 def _data(builder: GraphBuilder, spec: Input, loc: Location) -> Any:

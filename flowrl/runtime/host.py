@@ -145,9 +145,9 @@ class Host:
                 f"{', '.join(self.generators) or 'none'}",
                 hint=f"name one in the run file: `[engines.{role}.generate]`",
             )
-        generator = self.generators[role]
+        generator, engine = self.generators[role], handle.engine
         if self.loaded.get(role) != (handle.resident, handle.version):
-            generator.load(handle.engine.weights(), handle.version)
+            generator.load(engine.weights(), handle.version)
             self.loaded[role] = (handle.resident, handle.version)
         return generator
 

@@ -87,6 +87,7 @@ def _generate(it: Interpreter, node: Node, args: list[Any], path: Path) -> Seque
             for block in blocks(requests, it.host.sequences_per_block.get(role, 64))
             for group in generator.generate(block, sampling)
         ]
+    it.host.counts["tokens/sampled"] += sum(len(c.tokens) for group in done for c in group)
     return _rollouts(done, handle.version)
 
 

@@ -1,1 +1,1 @@
-"""."""
+"""Runs of a run file: the loop, evaluation, checkpoints and logs."""

@@ -263,9 +263,9 @@ def test_a_program_is_a_file_or_the_name_of_one_that_comes_along(load, tmp_path)
 def test_models_must_be_those_of_the_program(load):
     run = load()
 
-    run.check_models(["policy", "reference"])
+    run.check_models(["policy"], ["policy", "reference"])
     with pytest.raises(RunFileError) as caught:
-        run.check_models(["policy", "critic"])
+        run.check_models(["policy", "critic"], ["policy", "critic"])
     assert str(caught.value) == snapshot("""\
 [models] lacks `critic`, a model of the program
   run.toml:5

@@ -1,0 +1,214 @@
+"""From a run file to what runs, checked in the order of cost: models are loaded last."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import attrs
+
+from flowrl.compiler.cluster import Cluster, Pool
+from flowrl.config.batches import batch_sentence, check_batches
+from flowrl.config.programs import load_program
+from flowrl.config.run_file import RunFile
+from flowrl.data.dataset import Dataset
+from flowrl.data.opening import open_data
+from flowrl.data.spec import DataSpec, Kind
+from flowrl.data.tokenizer import load_tokenizer
+from flowrl.errors import RunFileError
+from flowrl.ir.program import Kind as InputKind
+from flowrl.ir.types import TensorType
+from flowrl.ops.control import Minibatches
+from flowrl.ops.model import Generate, Score
+from flowrl.rewards.pool import RewardPool
+from flowrl.rewards.spec import RewardSpec
+from flowrl.runtime.engine import Sampling
+from flowrl.runtime.local import RoleSetup, uses_of
+from flowrl.runtime.models import ModelSpec
+from flowrl.runtime.schedule import TrainerOptions
+from flowrl.stages import Lowered, Traced, trace
+
+KINDS: dict[str, Kind] = {"Prompts": "prompts", "Examples": "examples", "Pairs": "pairs"}
+
+
+@attrs.frozen(eq=False)
+class Prepared:
+    """A run, ready to load its models.
+
+    Attributes:
+        run: the run file.
+        lowered: the program.
+        tokenizers: by role.
+        data: the data set of each data input, by name.
+        pool: the workers that call reward functions.
+    """
+
+    run: RunFile
+    lowered: Lowered
+    tokenizers: dict[str, Any]
+    data: dict[str, Dataset]
+    pool: RewardPool
+
+
+def lower(run: RunFile) -> Lowered:
+    """Trace and lower the program of a run file, checking all that needs no file but those two.
+
+    Raises:
+        FlowrlError: the program, its hyperparameters, roles, pools or batch sizes are wrong.
+    """
+    program = load_program(run.program_file, run.program.name)
+    hyperparameters = run.hyperparameters(program.signature)
+    traced = trace(program, sampling_of(run), **hyperparameters)
+    pools = tuple(Pool(name, p.gpus, p.roles) for name, p in run.cluster.pools.items())
+    cluster = Cluster(pools) if pools else Cluster()
+    lowered = traced.lower(cluster, {role: role_setup(run, role) for role in run.models})
+    roles = [spec.name for spec in traced.inputs if spec.kind is InputKind.MODEL]
+    run.check_models(uses_of(lowered.graph), roles)
+    cluster.check(set(roles))
+    check_rewards(run, traced)
+    return lowered
+
+
+def sampling_of(run: RunFile) -> dict[str, dict[str, Any]]:
+    """Return what the run file says of the distribution sampled from, by role."""
+    names = ("temperature", "top_p", "top_k")
+    tables = {role: table.generate for role, table in run.engines.roles.items()}
+    given = {role: {n: getattr(t, n) for n in names} for role, t in tables.items()}
+    return {role: {n: x for n, x in of.items() if x is not None} for role, of in given.items()}
+
+
+def role_setup(run: RunFile, role: str) -> RoleSetup:
+    """Return how a role is run, as the run file says."""
+    model, engines = run.models[role], run.engines.role(role)
+    generate, train, settings = engines.generate, engines.train, run.optimizer.role(role)
+    options = {f.name: getattr(settings, f.name) for f in attrs.fields(type(settings))}
+    options.pop("roles", None)
+    local = run.resolve(model.path)
+    return RoleSetup(
+        model=ModelSpec(str(local) if local.exists() else model.path, model.head, model.dtype),
+        generator=generate.engine,
+        sampling=Sampling(
+            max_tokens=generate.max_tokens, min_tokens=generate.min_tokens, stop=generate.stop
+        ),
+        sequences_per_block=generate.sequences_per_block,
+        trainer=train.engine,
+        options=TrainerOptions(
+            **options,
+            total_steps=run.train.steps,
+            tokens_per_microbatch=train.tokens_per_microbatch,
+            packing=train.packing,
+        ),
+    )
+
+
+def batches(run: RunFile, lowered: Lowered) -> str:
+    """Check the batch sizes against each other; return the sentence that says what follows.
+
+    Raises:
+        RunFileError: the sequences of a step don't divide into minibatches.
+    """
+    nodes = [node for graph in lowered.graph.nested() for node in graph.nodes]
+    samples = next((node.op.n for node in nodes if isinstance(node.op, Generate)), None)
+    division = next((node for node in nodes if isinstance(node.op, Minibatches)), None)
+    prompts, sizes = run.train.prompts_per_step, {}
+    if division is not None and isinstance(division.op, Minibatches):
+        op = division.op
+        kept = isinstance(division.args[0].type, TensorType)
+        where = run.where("train.prompts_per_step")
+        check_batches(prompts, samples or 1, op.sequences, by=op.by, where=where if kept else "")  # type: ignore[arg-type]
+        sizes = {"minibatch": op.sequences, "epochs": op.epochs}
+    role = next(iter(run.models))
+    tokens = run.engines.role(role).train.tokens_per_microbatch
+    return batch_sentence(prompts, samples, tokens_per_microbatch=tokens, **sizes)
+
+
+def check_rewards(run: RunFile, traced: Traced) -> None:
+    """Refuse a reward that the program scores by and the run file doesn't bind.
+
+    Raises:
+        RunFileError: naming it, and the line that asks for it.
+    """
+    bound = run.reward.functions
+    for graph in traced.graph.nested():
+        for node in graph.nodes:
+            for name in node.op.functions if isinstance(node.op, Score) else ():
+                if name not in bound:
+                    raise RunFileError(
+                        f"the program scores by `{name}`, but [reward] has "
+                        f"{', '.join(f'`{n}`' for n in bound) or 'no reward'}",
+                        where=node.loc.excerpt(),
+                        hint=f'bind it: `[reward] {name} = "path.py:function"`',
+                    )
+
+
+@contextmanager
+def prepare(run: RunFile, lowered: Lowered) -> Iterator[Prepared]:
+    """Start reward workers, read the data; end the workers when the block ends.
+
+    Raises:
+        FlowrlError: a reward, a tokenizer or a row of the data can't be used.
+    """
+    specs = {
+        name: run.structure(RewardSpec, f"reward.{name}")
+        for name in run.reward.functions
+    }
+    tokenizers = load_tokenizers(lowered)
+    with RewardPool(specs, workers=run.reward.workers, folder=run.resolve(".")) as pool:
+        data = open_inputs(run, lowered, tokenizers, pool)
+        yield Prepared(run, lowered, tokenizers, data, pool)
+
+
+def load_tokenizers(lowered: Lowered) -> dict[str, Any]:
+    """Return the tokenizer of each role that is read, one for those that share a folder."""
+    paths = {role: lowered.models[role].model.path for role in uses_of(lowered.graph)}
+    made = {path: load_tokenizer(path) for path in dict.fromkeys(paths.values())}
+    return {role: made[path] for role, path in paths.items()}
+
+
+def open_inputs(
+    run: RunFile, lowered: Lowered, tokenizers: dict[str, Any], pool: RewardPool
+) -> dict[str, Dataset]:
+    """Open the data of each data input of the program.
+
+    Raises:
+        FlowrlError: the run file describes other inputs, or a row can't be used.
+    """
+    inputs = {s.name: s.data for s in lowered.traced.inputs if s.kind is InputKind.DATA}
+    keys = run.data_keys()
+    keys = dict.fromkeys(inputs, keys[""]) if "" in keys else keys
+    for name in [*inputs, *keys]:
+        if name not in inputs or name not in keys:
+            raise RunFileError(
+                f"[data] describes {', '.join(keys)}; the program reads {', '.join(inputs)}",
+                where=run.where("data"),
+                hint="give each data input of the program a table `[data.<input>]`",
+            )
+    scored = any(isinstance(node.op, Score) for node in lowered.graph.nodes)
+    tokenizer = tokenizers[reader(lowered)]
+    return {
+        name: open_one(run, key, KINDS[inputs[name]], tokenizer, pool if scored else None)
+        for name, key in keys.items()
+    }
+
+
+def open_one(
+    run: RunFile, key: str, kind: Kind, tokenizer: Any, pool: RewardPool | None
+) -> Dataset:
+    """Open the data that the run file describes at `key`, with the columns that rewards need."""
+    spec = run.structure(DataSpec, key)
+    needs = pool.needs if pool else frozenset()
+    data = open_data(
+        spec, kind, tokenizer, seed=run.train.seed, folder=run.resolve("."), needs=needs
+    )
+    if pool:
+        pool.check(entry.row for entry in data.entries)
+    return data
+
+
+def reader(lowered: Lowered) -> str:
+    """Return the role whose tokenizer reads the data: one that samples, trains, or any."""
+    uses = uses_of(lowered.graph)
+    for wanted in ("generates", "trains"):
+        found = next((role for role, of in uses.items() if getattr(of, wanted)), None)
+        if found:
+            return found
+    return next(iter(uses))

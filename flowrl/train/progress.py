@@ -1,0 +1,88 @@
+"""What a run shows while it goes on: a live line on a terminal, plain lines elsewhere."""
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+
+import attrs
+
+from flowrl.runtime.executor import Step
+
+PLAIN_EVERY = 5.0
+"""Least seconds between plain lines."""
+
+
+@attrs.define
+class Progress:
+    """Turns steps into lines.
+
+    Attributes:
+        steps: of the run.
+        show: is given each line, and whether it must stay on the screen.
+    """
+
+    steps: int
+    show: Callable[[str, bool], None]
+    started: float = attrs.field(factory=time.monotonic)
+
+    def step(self, number: int, done: Step) -> None:
+        """Show a step that is done."""
+        self.show(self._line(number, done), number == self.steps)
+
+    def note(self, text: str) -> None:
+        """Show a line that stays."""
+        self.show(text, True)
+
+    def _line(self, number: int, done: Step) -> str:
+        metrics, seconds = done.metrics, sum(done.seconds.values())
+        parts = [f"step {number}/{self.steps}"]
+        parts += [f"reward {metrics['reward']:.3f}"] if "reward" in metrics else []
+        parts += [f"loss {value:.4f}" for value in _all(metrics, "/loss")[:1]]
+        kls = _all(metrics, "/kl") or _all(metrics, "/kl_old")
+        parts += [f"kl {value:.4f}" for value in kls[:1]]
+        if "tokens/sampled" in metrics and seconds:
+            parts.append(f"{metrics['tokens/sampled'] / seconds:,.0f} tokens/s")
+        phases = [f"{name} {spent:.2f}" for name, spent in done.seconds.items() if spent >= 0.005]
+        parts.append(f"{seconds:.2f} s ({', '.join(phases)})")
+        left = (time.monotonic() - self.started) / number * (self.steps - number)
+        return " | ".join([*parts, f"ETA {left / 60:.0f}:{left % 60:02.0f}"])
+
+
+def _all(metrics: Mapping[str, float], ending: str) -> list[float]:
+    return [value for name, value in metrics.items() if name.endswith(ending)]
+
+
+@contextmanager
+def progress(steps: int, console: str) -> Iterator[Progress]:
+    """Show the progress of a run.
+
+    Args:
+        steps: of the run.
+        console: `rich` for a live line, `plain` for lines, `auto` for the one that fits.
+    """
+    if console == "plain" or (console == "auto" and not sys.stdout.isatty()):
+        yield Progress(steps, _plain())
+        return
+    from rich.console import Console
+    from rich.live import Live
+    from rich.text import Text
+
+    with Live(console=Console(), refresh_per_second=4) as live:
+
+        def show(text: str, stays: bool) -> None:
+            live.console.print(text, highlight=False) if stays else live.update(Text(text))
+
+        yield Progress(steps, show)
+
+
+def _plain() -> Callable[[str, bool], None]:
+    last = 0.0
+
+    def show(text: str, stays: bool) -> None:
+        nonlocal last
+        if stays or time.monotonic() - last >= PLAIN_EVERY:
+            print(text, flush=True)
+            last = time.monotonic()
+
+    return show
