@@ -3,12 +3,14 @@
 import difflib
 import inspect
 import linecache
-from collections.abc import Iterable
+import os
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import attrs
 
-PACKAGE = str(Path(__file__).parent)
+PACKAGE = f"{Path(__file__).parent}{os.sep}"
 
 
 @attrs.frozen
@@ -32,14 +34,24 @@ class Location:
             end = None
         return cls(frame.f_code.co_filename, line or frame.f_lineno, start or 0, end or 0)
 
+    @classmethod
+    def of_function(cls, function: Callable[..., Any]) -> "Location":
+        """Return the line of a function's `def`, below its decorators."""
+        file, first = function.__code__.co_filename, function.__code__.co_firstlineno
+        lines = linecache.getlines(file)[first - 1 :]
+        head = f"def {function.__name__}("
+        above = next((i for i, text in enumerate(lines) if text.lstrip().startswith(head)), 0)
+        return cls(file, first + above)
+
     def excerpt(self) -> str:
         """Return `file:line`, the source line, and a caret under the call."""
         text = linecache.getline(self.file, self.line).rstrip()
         if not text:
             return f"  {self}"
-        width = max(1, min(self.end or len(text), len(text)) - self.start)
+        start = self.start or len(text) - len(text.lstrip())
+        width = max(1, min(self.end or len(text), len(text)) - start)
         number = f"{self.line:>5} | "
-        return f"  {self}\n{number}{text}\n{' ' * (len(number) + self.start)}{'^' * width}"
+        return f"  {self}\n{number}{text}\n{' ' * (len(number) + start)}{'^' * width}"
 
     def __str__(self) -> str:
         return f"{Path(self.file).name}:{self.line}"

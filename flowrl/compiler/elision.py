@@ -8,9 +8,9 @@ from flowrl.compiler.cluster import Cluster
 from flowrl.ir.builder import Rewriter
 from flowrl.ir.graph import CAPTURED, Graph, Node, Value
 from flowrl.ir.regions import map_regions
+from flowrl.ir.signature import Signature
 from flowrl.ops.model import Logprobs, Update
 from flowrl.ops.tensor import Per, Rule, TensorOp
-from flowrl.ir.signature import Signature
 
 
 def elide_old_logprobs(graph: Graph, cluster: Cluster) -> Graph:

@@ -1,10 +1,10 @@
 """Make every edge between pools an explicit node."""
 
 from flowrl.compiler.cluster import Cluster
-from flowrl.ops.control import CONTROL
 from flowrl.ir.builder import Rewriter
 from flowrl.ir.graph import Graph, Node, Value
 from flowrl.ir.regions import map_regions
+from flowrl.ops.control import CONTROL
 from flowrl.ops.move import Transfer
 from flowrl.ops.tensor import Constant
 

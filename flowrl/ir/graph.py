@@ -94,8 +94,8 @@ class Arithmetic(Protocol):
 def _refuse(what: str, instead: str) -> Callable[..., NoReturn]:
     def method(self: "Value", *_: Any) -> NoReturn:
         raise ProgramError(
-            f"Python `{what}` needs a number, but {self.type} is a traced value: "
-            "it has none before the graph runs",
+            f"Python `{what}` needs a value that is known now; got {self.type}, "
+            "which is known only when the graph runs",
             where=Location.of_caller().excerpt(),
             hint=instead,
         )
@@ -118,12 +118,14 @@ class Value:
     type: Type
     pool: str = UNPLACED
     arithmetic: ClassVar[Arithmetic]
+    __array_ufunc__: ClassVar[None] = None
+    """Lets numpy leave `array + value` to the value, which refuses it in its own words."""
 
     __add__, __radd__ = _binary("add"), _binary("add", swap=True)
     __sub__, __rsub__ = _binary("sub"), _binary("sub", swap=True)
     __mul__, __rmul__ = _binary("mul"), _binary("mul", swap=True)
     __truediv__, __rtruediv__ = _binary("div"), _binary("div", swap=True)
-    __pow__ = _binary("pow")
+    __pow__, __rpow__ = _binary("pow"), _binary("pow", swap=True)
     __lt__, __le__ = _binary("less"), _binary("less_equal")
     __gt__, __ge__ = _binary("greater"), _binary("greater_equal")
     __and__, __or__ = _binary("logical_and"), _binary("logical_or")
@@ -141,11 +143,16 @@ class Value:
     def __invert__(self) -> "Value":
         return Value.arithmetic.unary("logical_not", self)
 
-    __bool__ = _refuse("if", "choose with `ops.where(condition, a, b)` or `ops.cond(...)`")
+    __bool__ = _refuse(
+        "if",
+        "choose with `ops.where(condition, a, b)` or `ops.cond(...)`; "
+        "for `and`, `or`, `not` write `&`, `|`, `~`",
+    )
     __len__ = _refuse("len", "count with `ops.count(mask)`; sizes are known only when it runs")
     __iter__ = _refuse("for", "write whole-batch ops, or loop with `ops.scan(body, carry, xs)`")
     __getitem__ = _refuse("[]", "choose rows with `ops.select(x, where=condition)`")
-    __contains__ = _refuse("in", "compare with `==` and reduce with `.max()`")
+    __setitem__ = _refuse("[] =", "make a new value with `ops.where(condition, a, b)`")
+    __contains__ = _refuse("in", "compare, and reduce: `(x == 1).float().max()`")
     __float__ = _refuse("float", "keep it in the graph, or return it as a metric")
     __int__ = _refuse("int", "keep it in the graph, or return it as a metric")
     __index__ = _refuse("range", "loop with `ops.scan(body, carry, xs)`")

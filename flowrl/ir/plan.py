@@ -156,5 +156,3 @@ def _find(path: str) -> Any:
     """Return a class of flowrl by path; plans name no others."""
     module, name = path.split(":")
     return getattr(import_module(f"flowrl.{module}"), name)
-
-

@@ -13,8 +13,29 @@ NAMESPACE = "flowrl"
 T = TypeVar("T")
 
 
+class MissingFieldError(ProgramError, AttributeError):
+    """A record was asked for a field that it doesn't have."""
+
+
+class Fields:
+    """Says which fields there are when asked for another."""
+
+    __slots__ = ()
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        known = fields_of(self)
+        raise MissingFieldError(
+            f"{type(self).__name__} has no field `{name}`{nearest(name, known)}; "
+            f"it has {', '.join(known)}",
+            where=Location.of_caller().excerpt(),
+            hint=f"`ops.record(batch, {name}=value)` makes a record that has it",
+        )
+
+
 @attrs.frozen(eq=False)
-class Prompts:
+class Prompts(Fields):
     """Prompts. context: i32[prompt, context], token ids. rows: row[prompt], ids and columns."""
 
     context: Value
@@ -22,7 +43,7 @@ class Prompts:
 
 
 @attrs.frozen(eq=False)
-class Rollouts:
+class Rollouts(Fields):
     """Sampled completions, several a prompt.
 
     Attributes:
@@ -43,7 +64,7 @@ class Rollouts:
 
 
 @attrs.frozen(eq=False)
-class Examples:
+class Examples(Fields):
     """Texts to imitate. tokens: i32[example, token]. mask: bool[example, token], what to learn."""
 
     prompts: Prompts
@@ -52,7 +73,7 @@ class Examples:
 
 
 @attrs.frozen(eq=False)
-class Pairs:
+class Pairs(Fields):
     """Preferences. tokens: i32[prompt, sample, token], two samples, the chosen one first."""
 
     prompts: Prompts
@@ -60,7 +81,7 @@ class Pairs:
     mask: Value
 
 
-class Record:
+class Record(Fields):
     """Named values on the same rows: `ops.record(rollouts, advantages=...)`.
 
     The fields are attributes: `record.advantages`.
@@ -70,20 +91,21 @@ class Record:
         self._fields = dict(fields)
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):
-            raise AttributeError(name)
-        if name not in self._fields:
-            raise ProgramError(
-                f"the record has no field `{name}`{nearest(name, self._fields)}; "
-                f"it has {', '.join(self._fields)}",
-                where=Location.of_caller().excerpt(),
-                hint=f"add it where the record is made: `ops.record(..., {name}=...)`",
-            )
+        if name.startswith("_") or name not in self._fields:
+            return super().__getattr__(name)
         return self._fields[name]
 
 
 DATA = {"Prompts": Prompts, "Examples": Examples, "Pairs": Pairs}
 """The data types that a program's argument may be annotated with."""
+
+RECORDS = (Rollouts, Examples, Pairs, Record)
+"""What has prompts, tokens and a mask."""
+
+
+def shown(x: Any) -> str:
+    """Return how a message names what was given: the type of a value, or the Python class."""
+    return str(x.type) if isinstance(x, Value) else type(x).__name__
 
 
 def fields_of(record: Any) -> dict[str, Any]:

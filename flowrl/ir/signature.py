@@ -1,14 +1,17 @@
 """Type rules written as types: `f32[..., token], bool[..., token] -> f32[...]`."""
 
 import re
+from collections.abc import Sequence
 from functools import cache
 from typing import NoReturn
 
 import attrs
 
-from flowrl.ir.types import Axis, DType, TensorType, Type, histories
+from flowrl.ir.types import Axis, DType, TensorType, Type
 
 ELLIPSIS = "..."
+TYPE = re.compile(r"\s*(\w+)\[([\w\s,.]*)\]\s*")
+DTYPES = ("any", "number", *DType)
 
 
 class TypeRuleError(Exception):
@@ -57,8 +60,9 @@ class Signature:
         left, arrow, right = text.partition("->")
         args = tuple(_patterns(left))
         results = tuple(_patterns(right))
-        if not arrow or not results:
+        if not arrow:
             raise ValueError(f"expected `type, type -> type`; got {text!r}")
+        _check_results(args, results)
         return cls(args, results, names or tuple(f"argument {i + 1}" for i in range(len(args))))
 
     def infer(self, types: tuple[Type, ...]) -> tuple[TensorType, ...]:
@@ -79,7 +83,11 @@ class Signature:
         self, types: tuple[Type, ...]
     ) -> tuple[list[TensorType], dict[str, tuple[Axis, ...]]]:
         if len(types) != len(self.args):
-            raise TypeRuleError(f"takes {len(self.args)} arguments; got {len(types)}", arg=None)
+            raise TypeRuleError(
+                f"takes {len(self.args)} arguments, {self}; got {len(types)}",
+                arg=None,
+                hint=f"give {', '.join(self.names)}",
+            )
         tensors = [self._tensor(index, type) for index, type in enumerate(types)]
         bound: dict[str, tuple[Axis, ...]] = {}
         for index in sorted(range(len(tensors)), key=lambda i: -len(tensors[i].axes)):
@@ -89,11 +97,19 @@ class Signature:
     def _tensor(self, index: int, type: Type) -> TensorType:
         if isinstance(type, TensorType) and self.args[index].accepts(type.dtype):
             return type
-        raise TypeRuleError(
-            f"`{self.names[index]}` must be {self.args[index]}; got {type}", arg=index
+        raise self._unlike(index, type)
+
+    def _unlike(self, index: int, type: Type) -> TypeRuleError:
+        pattern = self.args[index]
+        return TypeRuleError(
+            f"`{self.names[index]}` must be {pattern}; got {type}",
+            arg=index,
+            hint=_advice(pattern, type),
         )
 
-    def _bind(self, index: int, types: list[TensorType], bound: dict[str, tuple[Axis, ...]]) -> None:
+    def _bind(
+        self, index: int, types: list[TensorType], bound: dict[str, tuple[Axis, ...]]
+    ) -> None:
         pattern, axes = self.args[index], types[index].axes
         known = {name for name in pattern.names if name in bound}
         if known == set(pattern.names):
@@ -103,18 +119,19 @@ class Signature:
             return
         found = match(pattern.names, axes, bound)
         if found is None:
-            raise TypeRuleError(
-                f"`{self.names[index]}` must be {pattern}; got {types[index]}", arg=index
-            )
+            raise self._unlike(index, types[index])
         bound.update(found)
 
     def _mismatch(self, index: int, types: list[TensorType], expected: TensorType) -> NoReturn:
-        clash = histories([types[index], *types])
+        got = types[index]
+        broadcast = ", or the first axes of that" if expected.axes else ""
+        pairs = zip(got.axes, expected.axes, strict=False)
+        differing = next(((a, b) for a, b in pairs if a != b), None)
+        clash = f" ({differing[1].history()}; {differing[0].history()})" if differing else ""
         raise TypeRuleError(
-            f"`{self.names[index]}` must be {expected} or broadcast into it; got {types[index]}"
-            + (f" (axes: {clash})" if clash else ""),
+            f"`{self.names[index]}` must be {expected}{broadcast}; got {got}{clash}",
             arg=index,
-            hint=_hint(clash),
+            hint=JOIN if differing else _advice(self.args[index], got),
         )
 
     def __str__(self) -> str:
@@ -130,10 +147,11 @@ def match(
     if len(axes) < len(head) + len(tail) or (at == len(names) and len(axes) != len(head)):
         return None
     middle = axes[len(head) : len(axes) - len(tail)]
-    found = {name: (axis,) for name, axis in zip(head, axes, strict=False)}
-    found |= {name: (axis,) for name, axis in zip(tail, axes[len(axes) - len(tail) :], strict=True)}
-    if any(axis.name != name for name, (axis,) in found.items()):
+    ends = (*axes[: len(head)], *axes[len(axes) - len(tail) :])
+    named = list(zip((*head, *tail), ends, strict=True))
+    if any(axis.name != name for name, axis in named):
         return None
+    found: dict[str, tuple[Axis, ...]] = {name: (axis,) for name, axis in named}
     if at < len(names):
         found[ELLIPSIS] = middle
     agrees = all(bound.get(name, axis) == axis for name, axis in found.items())
@@ -144,20 +162,54 @@ def _axes(pattern: Pattern, bound: dict[str, tuple[Axis, ...]]) -> tuple[Axis, .
     return tuple(axis for name in pattern.names for axis in bound.get(name, ()))
 
 
-def _hint(clash: str) -> str:
-    if not clash:
-        return ""
+JOIN = (
+    "use values that came out of the same op (`ops.score` and `ops.select` return the rows again, "
+    "less the dropped ones), or join them by row with `ops.align(x, to=rollouts)`"
+)
+
+
+def _advice(pattern: Pattern, type: Type) -> str:
+    """Return how to make what is wanted of what is there."""
+    if not isinstance(type, TensorType):
+        return "this op takes values, such as `rollouts.logprobs`, and no models"
+    if pattern.dtype == "bool" and type.dtype is not DType.BOOL:
+        return "make a condition by comparing: `x > 0`"
+    if pattern.dtype == "f32" and type.dtype in (DType.BOOL, DType.I32):
+        return "make it a number: `x.float()`"
+    names = [axis.name for axis in type.axes]
+    if "token" in names and "token" not in pattern.names:
+        return "reduce over the tokens first: `x.sum(over='token', mask=rollouts.mask)`"
+    if names and not pattern.names:
+        return "reduce it first: `x.mean()`"
+    missing = [name for name in pattern.names if name not in (*names, ELLIPSIS)]
     return (
-        "use values that came out of the same op (`score` and `select` return the rows again, "
-        "less the dropped ones), or join them by row with `ops.align(x, to=rollouts)`"
+        f"it needs an axis `{missing[0]}`" if missing else "its axes must be these, in this order"
     )
+
+
+def _check_results(args: Sequence[Pattern], results: Sequence[Pattern]) -> None:
+    known = {name for pattern in args for name in pattern.names}
+    for pattern in results:
+        lost = [name for name in pattern.names if name not in known]
+        if lost:
+            raise ValueError(f"the result {pattern} has `{lost[0]}`, which no argument has")
+        if pattern.dtype == "number":
+            raise ValueError(f"the result {pattern} must have one dtype: f32, i32, bool or any")
 
 
 @cache
 def _patterns(text: str) -> list[Pattern]:
-    found = re.findall(r"\s*(\w+)\[([^\]]*)\]\s*(?:,|$)", text)
-    known = {"any", "number", *DType}
-    if not found or any(dtype not in known for dtype, _ in found):
-        raise ValueError(f"expected types such as `f32[prompt, sample]`; got {text.strip()!r}")
-    split = [(dtype, tuple(n.strip() for n in names.split(",") if n.strip())) for dtype, names in found]
-    return [Pattern(dtype, names) for dtype, names in split]
+    parts = [TYPE.fullmatch(part) for part in re.split(r",(?![^\[]*\])", text)]
+    found = [(match[1], match[2]) for match in parts if match]
+    if len(found) < len(parts) or any(dtype not in DTYPES for dtype, _ in found):
+        raise ValueError(
+            f"expected types such as `f32[prompt, sample]`, of {', '.join(DTYPES)}; "
+            f"got {text.strip()!r}"
+        )
+    patterns = []
+    for dtype, inside in found:
+        names = tuple(name.strip() for name in inside.split(",") if name.strip())
+        if len(set(names)) < len(names):
+            raise ValueError(f"{dtype}[{inside}] names an axis twice")
+        patterns.append(Pattern(dtype, names))
+    return patterns

@@ -42,15 +42,27 @@ def builder_of(args: Sequence[Value], what: str) -> GraphBuilder:
         raise ProgramError(
             f"{what} is called outside of a program",
             where=Location.of_caller().excerpt(),
-            hint="call it in a function decorated with `@fl.program`, "
-            "or on concrete values of a `fl.session(...)`",
+            hint="call it in a function decorated with `@fl.program`",
         )
     return builder
 
 
 def bind(op: Op, *args: Value) -> tuple[Value, ...]:
-    """Apply `op` in the program being traced, or at once to concrete values."""
-    return builder_of(args, op.name).add(op, args, _at.get(None) or Location.of_caller())
+    """Apply `op` in the program being traced, or at once to concrete values.
+
+    Raises:
+        ProgramError: an argument is no value of the program, or breaks the op's type rule.
+    """
+    loc = _at.get(None) or Location.of_caller()
+    for arg in args:
+        if not isinstance(arg, Value):
+            raise ProgramError(
+                f"{op.name}: expected a value of the program; got {type(arg).__name__}",
+                where=loc.excerpt(),
+                hint="tensors come from ops and from the program's arguments, "
+                "not from Python or torch",
+            )
+    return builder_of(args, op.name).add(op, args, loc)
 
 
 @contextmanager

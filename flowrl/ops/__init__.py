@@ -7,9 +7,10 @@ from flowrl.ops.advantage import (
     token_rewards,
     whiten,
 )
-from flowrl.ops.control import cond, minibatches, sample_until, scan
 from flowrl.ops.custom import op
 from flowrl.ops.data import align, record, select
+from flowrl.ops.flow import cond, minibatches, sample_until, scan
+from flowrl.ops.forward import generate, logprobs, score, values
 from flowrl.ops.loss import (
     clip_cov,
     clipped_surrogate,
@@ -17,7 +18,6 @@ from flowrl.ops.loss import (
     dpo_loss,
     kl,
 )
-from flowrl.ops.model import ema, generate, logprobs, score, snapshot, update, values
 from flowrl.ops.reduce import (
     count,
     pass_at,
@@ -26,6 +26,7 @@ from flowrl.ops.reduce import (
     token_mean,
 )
 from flowrl.ops.tensor import clip, maximum, minimum, where
+from flowrl.ops.train import ema, snapshot, update
 
 __all__ = [
     "align",

@@ -1,16 +1,11 @@
-"""Control flow, as in `lax`: scan over minibatches, cond, sample_until."""
+"""The op kinds of control flow; `flowrl.ops.flow` has the functions."""
 
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import attrs
 
-from flowrl.errors import Location, ProgramError
-from flowrl.ir.builder import GraphBuilder
 from flowrl.ir.graph import Graph, Op, Value
-from flowrl.ir.records import Prompts, flatten, leaf_names, same_structure
 from flowrl.ir.signature import TypeRuleError
-from flowrl.ir.trace import bind, builder_of, trace_region
 from flowrl.ir.types import (
     Axis,
     DType,
@@ -22,10 +17,6 @@ from flowrl.ir.types import (
     f32,
     i32,
 )
-from flowrl.ops.data import fresh_axes
-
-C = TypeVar("C")
-T = TypeVar("T")
 
 
 @attrs.frozen
@@ -73,7 +64,9 @@ class Scan(Op):
     def infer(self, division: Type, *args: Type) -> tuple[Type, ...]:
         """minibatches, carry, fields, captured -> carry, statistics with an axis of turns."""
         if not isinstance(division, MinibatchesType):
-            raise TypeRuleError(f"takes minibatches; got {division}", hint="`ops.minibatches(batch)`")
+            raise TypeRuleError(
+                f"takes minibatches; got {division}", hint="make them by `ops.minibatches(...)`"
+            )
         outputs = [value.type for _, value in self.body.outputs]
         carry = [_next(type) for type in args[: self.carry]]
         return (*carry, *(_stacked(type, self.turn) for type in outputs[self.carry :]))
@@ -131,179 +124,6 @@ CONTROL = (Scan, Cond, SampleUntil)
 """Ops whose nested graphs the controller walks, each node in its own pool."""
 
 
-def minibatches(batch: Any, *, sequences: int, epochs: int = 1, by: str = "group") -> Batches:
-    """Divide a record into minibatches for `ops.scan`.
-
-    Args:
-        batch: rollouts, examples, pairs or a record, on [prompt, sample, token] or fewer.
-        sequences: sequences a minibatch. They are divided evenly into
-            ceil(all / sequences) minibatches.
-        epochs: how often each row is seen; each epoch has its own order.
-        by: "group" keeps the samples of a prompt together, "sequence" doesn't.
-
-    Raises:
-        ProgramError: sequences or epochs below 1, or another `by`.
-    """
-    if sequences < 1 or epochs < 1 or by not in ("group", "sequence"):
-        raise ProgramError(
-            f"minibatches: sequences and epochs must be at least 1 and by `group` or `sequence`; "
-            f"got sequences={sequences}, epochs={epochs}, by={by!r}",
-            where=Location.of_caller().excerpt(),
-            hint="sequences counts samples, not prompts",
-        )
-    leaves = flatten(batch)[0]
-    builder = builder_of(leaves, "minibatches")
-    deepest = max(leaves, key=lambda leaf: len(leaf.type.axes))
-    pairs = fresh_axes(builder, leaves, "minibatches")
-    division = Minibatches(sequences, epochs, by, pairs, builder.root.number("draw"))
-    return Batches(bind(division, deepest)[0], batch)
-
-
-def scan(
-    body: Callable[[C, Any], tuple[C, dict[str, Value]]], carry: C, xs: Batches
-) -> tuple[C, dict[str, Value]]:
-    """Run `body(carry, minibatch) -> (carry, statistics)` over minibatches, in order.
-
-    Args:
-        body: traced once. The minibatch has the fields of the record on fresh axes; outer values
-            on the record's rows must be put in the record. Models change only through the carry.
-        carry: models and values, handed from turn to turn; models are used up.
-        xs: `ops.minibatches(...)`.
-
-    Returns:
-        The last carry, and each statistic with an axis of turns, f32[turn].
-
-    Raises:
-        ProgramError: the carry changes its type or structure, or the body breaks a rule.
-    """
-    builder = builder_of([xs.division], "scan")
-    assert isinstance(xs.division.type, MinibatchesType)
-    selection = xs.division.type.selection
-    leaves, unflatten = flatten(carry)
-    fields, record = flatten(xs.record)
-    hint = "put it in the record: `ops.record(batch, name=value)`, and read `mb.name`"
-
-    def build(inner: GraphBuilder) -> list[tuple[str, Value]]:
-        names = [f"carry.{name}" for name in leaf_names(carry)]
-        start = [inner.input(n, leaf.type) for n, leaf in zip(names, leaves, strict=True)]
-        named = zip(leaf_names(xs.record), fields, strict=True)
-        rows = [inner.input(f"mb.{n}", selection.rename(value.type)) for n, value in named]
-        _follow(inner, rows)
-        end, stats = _pair(body(unflatten(start), record(rows)))
-        out = _same_carry(carry, leaves, end)
-        return [*zip(names, out, strict=True), *((f"stats.{n}", v) for n, v in stats.items())]
-
-    blocked = {old: hint for old, _ in selection.axes}
-    graph, captured = trace_region("body", build, builder, blocked)
-    loc = Location.of_caller()
-    models = tuple(i for i, leaf in enumerate(leaves) if isinstance(leaf.type, ModelType))
-    op = Scan(graph, len(leaves), models, builder.axis("turn", "scan", loc))
-    results = bind(op, xs.division, *leaves, *fields, *captured)
-    names = [name.removeprefix("stats.") for name, _ in graph.outputs[len(leaves) :]]
-    return unflatten(results[: len(leaves)]), dict(zip(names, results[len(leaves) :], strict=True))
-
-
-def cond(predicate: Value, then: Callable[..., T], orelse: Callable[..., T], *operands: Any) -> T:
-    """Return `then(*operands)` if the predicate holds when it runs, else `orelse(*operands)`.
-
-    Args:
-        predicate: bool[].
-        then: traced once.
-        orelse: traced once; returns the same structure and types.
-        operands: values and models; models are used up.
-
-    Raises:
-        ProgramError: the two return other types, or the predicate isn't bool[].
-    """
-    builder = builder_of([predicate], "cond")
-    leaves, unflatten = flatten(operands)
-    trees: list[Any] = []
-
-    def build(function: Callable[..., Any]) -> Callable[[GraphBuilder], list[tuple[str, Value]]]:
-        def region(inner: GraphBuilder) -> list[tuple[str, Value]]:
-            args = [inner.input(f"operand.{i}", leaf.type) for i, leaf in enumerate(leaves)]
-            trees.append(function(*unflatten(args)))
-            out = [_as_value(leaf) for leaf in flatten(trees[-1])[0]]
-            return list(zip(_numbered(leaf_names(trees[-1])), out, strict=True))
-
-        return region
-
-    first, outer = trace_region("then", build(then), builder)
-    second, other = trace_region("orelse", build(orelse), builder)
-    _same_branches(trees, first, second)
-    models = tuple(i for i, leaf in enumerate(leaves) if isinstance(leaf.type, ModelType))
-    results = bind(Cond(first, second, models), predicate, *leaves, *outer, *other)
-    result: T = flatten(trees[0])[1](results)
-    return result
-
-
-def sample_until(
-    draw: Callable[[Prompts], T],
-    keep: Callable[[T], Value],
-    prompts: Prompts,
-    *,
-    groups: int,
-    rounds: int,
-    shortfall: str = "error",
-) -> tuple[T, T, Value]:
-    """Draw prompts, round after round, until enough groups are kept.
-
-    Args:
-        draw: what is made of the prompts of one round: rollouts and rewards, on their prompts.
-        keep: bool[prompt] of what `draw` returned.
-        prompts: those of the first round; later rounds take as many more rows of the data.
-        groups: how many groups the batch has.
-        rounds: how often to draw at the most.
-        shortfall: "error" stops the run if groups are missing then; "accept" goes on with fewer.
-
-    Returns:
-        The batch of the first `groups` kept groups, the surplus of the last round, and i32[], the
-        number of prompts drawn. When it runs, EngineError: fewer groups than asked for.
-
-    Source: dynamic sampling, Yu et al. 2025, arXiv:2503.14476, sec. 3.2.
-    """
-    loc = Location.of_caller()
-    if groups < 1 or rounds < 1 or shortfall not in ("error", "accept"):
-        raise ProgramError(
-            f"sample_until: groups and rounds must be at least 1 and shortfall `error` or "
-            f"`accept`; got groups={groups}, rounds={rounds}, shortfall={shortfall!r}",
-            where=loc.excerpt(),
-            hint="groups counts prompts",
-        )
-    builder = builder_of([prompts.rows], "sample_until")
-    leaves, unflatten = flatten(prompts)
-    pairs = SelectionType(fresh_axes(builder, leaves, "sample_until"))
-    trees: list[T] = []
-
-    def build(inner: GraphBuilder) -> list[tuple[str, Value]]:
-        named = zip(leaf_names(prompts), leaves, strict=True)
-        inputs = [inner.input(f"prompts.{n}", pairs.rename(leaf.type)) for n, leaf in named]
-        _follow(inner, inputs)
-        trees.append(draw(unflatten(inputs)))
-        kept = keep(trees[0])
-        names = leaf_names(trees[0])
-        return [("keep", kept), *zip(_numbered(names), flatten(trees[0])[0], strict=True)]
-
-    hint = "use the prompts that `draw` gets: each round has its own"
-    graph, captured = trace_region("draw", build, builder, {old: hint for old, _ in pairs.axes})
-    values = [value for _, value in graph.outputs]
-    batch, surplus = (fresh_axes(builder, values, "sample_until") for _ in range(2))
-    number = builder.root.number("draw")
-    op = SampleUntil(graph, groups, rounds, shortfall, batch, surplus, number)
-    results = bind(op, *leaves, *captured)
-    middle = len(results) // 2
-    _follow(builder, results)
-    tree = flatten(trees[0])[1]
-    return tree(results[:middle]), tree(results[middle:-1]), results[-1]
-
-
-def _follow(builder: GraphBuilder, values: Sequence[Value]) -> None:
-    """Remember the rows among values, for joins by row."""
-    for value in values:
-        if isinstance(value.type, TensorType) and value.type.dtype is DType.ROW:
-            builder.root.rows[value.type.axes[0]] = value
-
-
 def _next(type: Type) -> Type:
     if isinstance(type, ModelType):
         return attrs.evolve(type, version=type.version + 1)
@@ -312,47 +132,5 @@ def _next(type: Type) -> Type:
 
 def _stacked(type: Type, turn: Axis) -> TensorType:
     if type != f32():
-        raise TypeRuleError(f"a statistic must be f32[]; got {type}", arg=None, hint="reduce it")
+        raise TypeRuleError(f"a statistic must be f32[]; got {type}", arg=None)
     return f32(turn)
-
-
-def _numbered(names: Sequence[str]) -> list[str]:
-    return [name or "value" for name in names]
-
-
-def _as_value(leaf: Any) -> Value:
-    return leaf if isinstance(leaf, Value) else Value.arithmetic.unary("constant", leaf)
-
-
-def _pair(result: Any) -> tuple[Any, dict[str, Value]]:
-    if isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], dict):
-        return result[0], {name: _as_value(value) for name, value in result[1].items()}
-    raise ProgramError(
-        f"scan: `body` must return (carry, statistics); got {type(result).__name__}",
-        where=Location.of_caller().excerpt(),
-        hint="`return (policy, critic), {'loss': loss}`; the statistics may be an empty dict",
-    )
-
-
-def _same_carry(carry: Any, before: Sequence[Value], end: Any) -> list[Value]:
-    after = [_as_value(leaf) for leaf in flatten(end)[0]]
-    types = [value.type for value in after]
-    if same_structure(carry, end) and types == [value.type for value in before]:
-        return after
-    shown = [", ".join(str(value.type) for value in values) for values in (before, after)]
-    raise ProgramError(
-        f"scan: `body` must return a carry as it got it, ({shown[0]}); got ({shown[1]})",
-        where=Location.of_caller().excerpt(),
-        hint="return the next version of every model and value of the carry, in the same places",
-    )
-
-
-def _same_branches(trees: Sequence[Any], first: Graph, second: Graph) -> None:
-    types = [[value.type for _, value in graph.outputs] for graph in (first, second)]
-    if not same_structure(*trees) or types[0] != types[1]:
-        shown = [", ".join(map(str, side)) for side in types]
-        raise ProgramError(
-            f"cond: both sides must return the same types; got ({shown[0]}) and ({shown[1]})",
-            where=Location.of_caller().excerpt(),
-            hint="return the same structure from both, a model as it came if nothing happens",
-        )

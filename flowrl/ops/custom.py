@@ -41,10 +41,10 @@ def op(signature: str, *, per: str) -> Callable[[Callable[..., Any]], Callable[.
             named = dict(zip(parsed.names, args, strict=False))
             if len(args) != len(parsed.args):
                 raise ProgramError(
-                    f"{function.__name__}: takes {len(parsed.args)} values ({parsed}); "
+                    f"{function.__name__}: takes {len(parsed.args)} values, {parsed}; "
                     f"got {len(args)}",
                     where=Location.of_caller().excerpt(),
-                    hint="options are given by keyword",
+                    hint=f"give {', '.join(parsed.names)}; options are given by keyword",
                 )
             results = apply_many(
                 reference, signature, unit, named, params, code=code, user=function
@@ -58,7 +58,7 @@ def op(signature: str, *, per: str) -> Callable[[Callable[..., Any]], Callable[.
 
 
 def _check(function: Callable[..., Any], signature: str, per: str) -> tuple[Signature, Per]:
-    where = Location(function.__code__.co_filename, function.__code__.co_firstlineno)
+    where = Location.of_function(function)
     parameters = inspect.signature(function).parameters.values()
     names = tuple(p.name for p in parameters if p.kind is not p.KEYWORD_ONLY)
     try:

@@ -8,10 +8,11 @@ import attrs
 from flowrl.errors import Location, ProgramError
 from flowrl.ir.builder import GraphBuilder
 from flowrl.ir.graph import Op, Value
-from flowrl.ir.records import Prompts, Record, fields_of, flatten
+from flowrl.ir.records import RECORDS, Prompts, Record, fields_of, flatten, shown
 from flowrl.ir.signature import TypeRuleError
 from flowrl.ir.trace import bind, builder_of
 from flowrl.ir.types import Axis, DType, SelectionType, TensorType, Type, axes_of
+from flowrl.ops.expect import expect
 
 T = TypeVar("T")
 
@@ -25,7 +26,10 @@ class Select(Op):
     def infer(self, condition: Type) -> tuple[Type, ...]:
         """bool[prompt] or bool[prompt, sample] -> selection."""
         if not isinstance(condition, TensorType) or condition.dtype is not DType.BOOL:
-            raise TypeRuleError(f"`where` must be bool[prompt] or bool[prompt, sample]; got {condition}")
+            raise TypeRuleError(
+                f"`where` must be bool[prompt] or bool[prompt, sample]; got {condition}",
+                hint="compare first: `ops.select(rollouts, where=rewards > 0)`",
+            )
         if not 1 <= len(condition.axes) <= 2 or condition.axes[-1].name == "token":
             raise TypeRuleError(
                 f"`where` must choose prompts or samples; got {condition}",
@@ -70,20 +74,17 @@ def record(base: Any, /, **fields: Value) -> Record:
     Raises:
         ProgramError: a value lies on other rows, or a name is taken.
     """
+    expect("record", "base", base, *RECORDS)
     old = fields_of(base)
     first = _first_axis(base)
     for name, value in fields.items():
-        axes = value.type.axes if isinstance(value.type, TensorType) else ()
-        if name in old or axes[:1] != (first,):
-            rule = f"lies on {value.type}, not on the rows `{first}`" if name not in old else "is taken"
-            clash = f" ({first.history()}; {axes[0].history()})" if axes and name not in old else ""
+        if name in old:
             raise ProgramError(
-                f"record: field `{name}` {rule}{clash}",
+                f"record: expected a new name; got `{name}`, which is a field already",
                 where=Location.of_caller().excerpt(),
-                hint="join rows of another order with `ops.align(x, to=rollouts)`"
-                if name not in old
-                else "choose another name",
+                hint=f"the fields are {', '.join(old)}: choose another name",
             )
+        _check_rows(name, value, first)
     return Record({**old, **fields})
 
 
@@ -169,6 +170,17 @@ def fresh_axes(
     return tuple((axis, builder.axis(axis.name, made_by, loc)) for axis in axes)
 
 
+def _check_rows(name: str, value: Any, first: Axis) -> None:
+    axes = axes_of([value.type]) if isinstance(value, Value) else []
+    if axes[:1] != [first]:
+        clash = f" ({first.history()}; {axes[0].history()})" if axes else ""
+        raise ProgramError(
+            f"record: field `{name}` must lie on the rows `{first}`; got {shown(value)}{clash}",
+            where=Location.of_caller().excerpt(),
+            hint="join rows of another order with `ops.align(x, to=rollouts)`; "
+            "one number for all rows needs no record",
+        )
+
+
 def _first_axis(record: Any) -> Axis:
     return axes_of(leaf.type for leaf in flatten(record)[0])[0]
-

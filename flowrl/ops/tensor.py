@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from enum import StrEnum
+from numbers import Real
 from typing import Any
 
 import attrs
@@ -78,8 +79,9 @@ class TensorOp(Op):
         origins = [type.origin for type in types[:2] if isinstance(type, TensorType)]
         if self.rule is Rule.KEEP:
             return (attrs.evolve(results[0], origin=origins[0]),)
-        if self.rule is not Rule.NONE and len(origins) == 2 and all(origins):
-            _check_origins(self.rule, self.signature.names, origins[0], origins[1])
+        known = [origin for origin in origins if origin]
+        if self.rule is not Rule.NONE and len(known) == 2:
+            _check_origins(self.rule, self.signature.names, *known)
         return results
 
 
@@ -94,15 +96,14 @@ class Constant(Op):
         return (f32(),)
 
 
-def _check_origins(rule: Rule, names: tuple[str, ...], a: Origin | None, b: Origin | None) -> None:
-    assert a is not None and b is not None
+def _check_origins(rule: Rule, names: tuple[str, ...], a: Origin, b: Origin) -> None:
     if a.distribution != b.distribution:
         raise TypeRuleError(
             f"`{names[0]}` and `{names[1]}` are log-probabilities of differently shaped "
             f"distributions, {{{a}}} and {{{b}}}: temperature, top_p and top_k must agree",
             arg=1,
-            hint="recompute the one with the other's: `ops.logprobs(model, rollouts)` uses the "
-            "temperature of the rollouts, without top_p and top_k",
+            hint="`ops.logprobs(model, rollouts)` recomputes them at the temperature of the "
+            "rollouts and without top_p and top_k: compare two of these",
         )
     if rule is Rule.SAME_MODEL and a.model != b.model:
         raise TypeRuleError(
@@ -162,7 +163,7 @@ def _here() -> Location:
 
 
 def _constant(name: str, number: Any) -> Constant:
-    if not isinstance(number, int | float):
+    if not isinstance(number, Real):
         raise ProgramError(
             f"{name}: expected a value of the program or a number; got {type(number).__name__}",
             where=_here().excerpt(),
@@ -209,7 +210,7 @@ class _Arithmetic:
             raise ProgramError(
                 f"{name}: a reduction of {a.type} over its tokens needs a mask; got none",
                 where=_here().excerpt(),
-                hint=f"`x.{name}(mask=rollouts.mask)`, or `ops.token_mean(x, rollouts.mask)`",
+                hint=f"write `x.{name}(mask=rollouts.mask)`",
             )
         if over is not None and over != inner:
             raise ProgramError(

@@ -15,10 +15,11 @@ MASKED_PAIR = "f32[..., token], f32[..., token], bool[..., token]"
 def watch(inner: GraphBuilder, new: Any, rollouts: Any, loss: Value) -> dict[str, Value]:
     """Return the metrics of a loss, as further outputs of its graph.
 
-    Terms with a coefficient of 0 aren't measured: nothing is computed for them. `kl`, the mean of the loss's KL terms; `entropy`, if the loss reads it; `clip_fraction`, the
+    `kl`, the mean of the loss's KL terms; `entropy`, if the loss reads it; `clip_fraction`, the
     share of tokens where a clip is active; `kl_old`, the k3 estimate of the KL from the
     sampling policy; `logprob_gap_max`, the greatest difference between the engine's and the
-    trainer's log-probabilities of the version that sampled.
+    trainer's log-probabilities of the version that sampled. Terms with a coefficient of 0
+    aren't measured: nothing is computed for them.
     """
     nodes = [node for node in _terms(inner, loss) if isinstance(node.op, TensorOp)]
     mask = fields_of(rollouts)["mask"]

@@ -1,0 +1,59 @@
+"""Checks of what ops are given, before a type rule sees it."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from flowrl.errors import Location, ProgramError
+from flowrl.ir.records import shown
+
+WHENCE = {
+    "Model": "models are the `fl.Model` arguments of the program, and what `ops.update` returns",
+    "Prompts": "prompts are the `fl.Prompts` argument of the program",
+    "Rollouts": "rollouts come from `ops.generate`, data from arguments of the program",
+    "Value": "values come from ops and from the program's arguments",
+    "Batches": "divide a record first: `ops.minibatches(batch, sequences=64)`",
+}
+"""Where the things come from that ops take."""
+
+
+def expect(op: str, name: str, x: Any, *kinds: type) -> None:
+    """Check that argument `name` of an op is of one of `kinds`.
+
+    Raises:
+        ProgramError: it isn't.
+    """
+    if not isinstance(x, kinds):
+        wanted = ", ".join(kind.__name__ for kind in kinds)
+        raise ProgramError(
+            f"{op}: `{name}` must be {' or '.join(wanted.rsplit(', ', 1))}; got {shown(x)}",
+            where=Location.of_caller().excerpt(),
+            hint=WHENCE[kinds[0].__name__],
+        )
+
+
+def at_least_one(op: str, name: str, number: Any, hint: str) -> None:
+    """Check that an option is a positive integer.
+
+    Raises:
+        ProgramError: it isn't.
+    """
+    if not isinstance(number, int) or number < 1:
+        raise ProgramError(
+            f"{op}: `{name}` must be an integer of at least 1; got {number!r}",
+            where=Location.of_caller().excerpt(),
+            hint=hint,
+        )
+
+
+def one_of(op: str, name: str, given: Any, allowed: Sequence[str]) -> None:
+    """Check that an option is one of the `allowed`, the first of which is its default.
+
+    Raises:
+        ProgramError: it isn't.
+    """
+    if given not in allowed:
+        raise ProgramError(
+            f"{op}: `{name}` must be {' or '.join(map(repr, allowed))}; got {given!r}",
+            where=Location.of_caller().excerpt(),
+            hint=f"leave `{name}` out for {allowed[0]!r}",
+        )

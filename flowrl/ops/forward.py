@@ -1,0 +1,162 @@
+"""Run a model forward: sample from it, or read log-probabilities, values and rewards."""
+
+from typing import Any
+
+from flowrl.errors import Location, ProgramError
+from flowrl.ir.graph import Model, Value
+from flowrl.ir.records import RECORDS, Prompts, Rollouts, fields_of
+from flowrl.ir.trace import bind, builder_of, sampling_of
+from flowrl.ir.types import (
+    TensorType,
+)
+from flowrl.ops.data import fresh_axes, take
+from flowrl.ops.expect import expect
+from flowrl.ops.model import Generate, Logprobs, Rewards, Score, Values
+
+
+def generate(
+    policy: Model,
+    prompts: Prompts,
+    *,
+    n: int = 1,
+    temperature: float | None = None,
+    top_p: float | None = None,
+    top_k: int | None = None,
+    max_tokens: int | None = None,
+    min_tokens: int | None = None,
+    stop: tuple[str, ...] | None = None,
+) -> Rollouts:
+    """Sample completions of each prompt.
+
+    Args:
+        policy: the model to sample from.
+        prompts: i32[prompt, context].
+        n: samples a prompt.
+        temperature: what the logits are divided by; 0 is greedy. Here and below, None takes the
+            run file's `[engines.<role>.generate]`, and that is 1 unless it says otherwise.
+        top_p: sample from the likeliest tokens that hold this probability; 1 is off.
+        top_k: sample from this many likeliest tokens; 0 is off.
+        max_tokens: the limit of a sample's length, in tokens.
+        min_tokens: no end before so many tokens.
+        stop: strings that end a sample.
+
+    Returns:
+        Rollouts on the fresh axes `sample` and `token`.
+
+    Raises:
+        ProgramError: an option is out of range.
+    """
+    expect("generate", "policy", policy, Model)
+    expect("generate", "prompts", prompts, Prompts)
+    defaults = {"temperature": 1.0, "top_p": 1.0, "top_k": 0} | dict(sampling_of(policy.role))
+    given = {"temperature": temperature, "top_p": top_p, "top_k": top_k}
+    chosen: dict[str, Any] = {k: defaults[k] if v is None else v for k, v in given.items()}
+    _check_sampling(n, **chosen)
+    builder = builder_of([policy], "generate")
+    loc = Location.of_caller()
+    axes = (builder.axis("sample", "generate", loc), builder.axis("token", "generate", loc))
+    number = builder.root.number("draw")
+    op = Generate(
+        n=n, **chosen, max_tokens=max_tokens, min_tokens=min_tokens, stop=stop, axes=axes,
+        number=number,
+    )  # fmt: skip
+    return Rollouts(prompts, *bind(op, policy, prompts.context, prompts.rows))
+
+
+def logprobs(model: Model, rollouts: Any, *, temperature: float | None = None) -> Value:
+    """Return the log-probability of each token under a model, by a forward pass.
+
+    Args:
+        model: any language model with the tokenizer of the rollouts.
+        rollouts: rollouts, examples, pairs or a record with their fields.
+        temperature: what the logits are divided by; that of the rollouts by default.
+
+    Returns:
+        f32[prompt, sample, token], in nats, of the whole distribution (no top_p, no top_k).
+    """
+    expect("logprobs", "rollouts", rollouts, *RECORDS)
+    op = Logprobs(temperature_of(rollouts) if temperature is None else temperature)
+    return bind(op, model, rollouts.prompts.context, rollouts.tokens)[0]
+
+
+def values(critic: Model, rollouts: Any) -> Value:
+    """Return the critic's value of the state before each token.
+
+    Args:
+        critic: a model with a value head.
+        rollouts: rollouts or a record with their fields.
+
+    Returns:
+        f32[prompt, sample, token], in reward units.
+    """
+    expect("values", "rollouts", rollouts, *RECORDS)
+    return bind(Values(), critic, rollouts.prompts.context, rollouts.tokens)[0]
+
+
+def score(
+    by: str | Model, rollouts: Rollouts, *, per: str = "sample", names: tuple[str, ...] = ()
+) -> tuple[Rollouts, Value]:
+    """Return the rewards of rollouts, and the rollouts that have one.
+
+    Args:
+        by: the name of a reward of the run file, or a model with a reward head.
+        rollouts: what to score.
+        per: "sample", or "token" for a model with a token reward head.
+        names: several rewards of the run file at once; `by` is then only a label.
+
+    Returns:
+        The rollouts on fresh axes, less the groups dropped for a failed reward, and
+        f32[prompt, sample], with a last axis `reward` for `names`, or f32[prompt, sample, token].
+        A model drops nothing: then the rollouts are the same.
+
+    Raises:
+        ProgramError: `per` is neither, or "token" from a function.
+    """
+    loc = Location.of_caller()
+    expect("score", "rollouts", rollouts, Rollouts)
+    if per not in ("sample", "token") or (per == "token" and isinstance(by, str)):
+        raise ProgramError(
+            f"score: `per` must be `sample`, or `token` for a model; got {per!r}",
+            where=loc.excerpt(),
+            hint="a reward function gives one number a completion",
+        )
+    if isinstance(by, Model):
+        args = (by, rollouts.prompts.context, rollouts.tokens)
+        return rollouts, bind(Rewards(per), *args)[0]
+    builder = builder_of([rollouts.tokens], "score")
+    pairs = fresh_axes(
+        builder, [rollouts.prompts.rows, rollouts.tokens, rollouts.prompts.context], "score"
+    )
+    origin = (
+        rollouts.logprobs.type.origin if isinstance(rollouts.logprobs.type, TensorType) else None
+    )
+    axis = builder.axis("reward", "score", loc) if names else None
+    op = Score(names or (by,), origin.model if origin else "", pairs, axis)
+    rewards, kept = bind(op, rollouts.prompts.rows, rollouts.tokens)
+    builder.rewards.setdefault(by, rewards)
+    return take(builder, kept, rollouts), rewards
+
+
+def temperature_of(rollouts: Any) -> float:
+    """Return the temperature that rollouts were sampled at; 1 for greedy ones and for data."""
+    logprobs = fields_of(rollouts).get("logprobs")
+    origin = logprobs.type.origin if logprobs is not None else None
+    return origin.temperature or 1.0 if origin else 1.0
+
+
+def _check_sampling(n: int, temperature: float, top_p: float, top_k: int) -> None:
+    bad = None
+    if n < 1:
+        bad = f"n must be at least 1; got {n}"
+    elif temperature < 0:
+        bad = f"temperature must be at least 0; got {temperature}"
+    elif not 0 < top_p <= 1:
+        bad = f"top_p must be in (0, 1]; got {top_p}"
+    elif top_k < 0:
+        bad = f"top_k must be at least 0; got {top_k}"
+    if bad:
+        raise ProgramError(
+            f"generate: {bad}",
+            where=Location.of_caller().excerpt(),
+            hint="temperature 0 is greedy; top_p 1 and top_k 0 are off",
+        )
