@@ -20,9 +20,9 @@ from pathlib import Path
 import attrs
 from curve import Curve, plot
 
-HERE = Path(__file__).resolve().parent
+HERE = Path(os.path.relpath(Path(__file__).parent))
+BIN = Path(os.path.relpath(Path(sys.executable).parent))
 RUNS = Path("runs/demo")
-FLOWRL = Path(sys.executable).with_name("flowrl")
 QUIET = {"TQDM_DISABLE": "1", "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1"}
 
 
@@ -45,7 +45,7 @@ class Step:
 
 def script(name: str, *arguments: object) -> list[str]:
     """Return the command of a script beside this one."""
-    return [sys.executable, str(HERE / name), *map(str, arguments)]
+    return [str(BIN / "python"), str(HERE / name), *map(str, arguments)]
 
 
 def training(run_file: Path, folder: Path, seed: int) -> list[str]:
@@ -56,7 +56,7 @@ def training(run_file: Path, folder: Path, seed: int) -> list[str]:
     folder.mkdir(parents=True, exist_ok=True)
     shutil.rmtree(folder / run_file.stem, ignore_errors=True)
     copy = shutil.copy(run_file, folder)
-    return [str(FLOWRL), "run", str(copy), "--set", f"train.seed={seed}"]
+    return [str(BIN / "flowrl"), "run", str(copy), "--set", f"train.seed={seed}"]
 
 
 def tiny(algo: str, seed: int, folder: Path) -> Iterator[Step]:
