@@ -11,7 +11,6 @@ from flowrl.ops.custom import op
 from flowrl.stages import Compiled, Lowered, Traced, trace
 
 
-
 def session(**options: Any) -> Any:
     """Return a session: models and prompts on which programs run eagerly, op by op.
 

@@ -41,7 +41,12 @@ class _Identities:
 
     def _copy(self, node: Node, args: list[Value]) -> None:
         op = map_regions(node.op, lambda region: apply_identities(region, self.cluster))
-        if isinstance(op, TensorOp) and op.name == "token_rewards" and len(args) == 3 and self._is(args[2], 0):
+        if (
+            isinstance(op, TensorOp)
+            and op.name == "token_rewards"
+            and len(args) == 3
+            and self._is(args[2], 0)
+        ):
             args, op = args[:2], _without_last(op)
         results = self.out.copy(node, args, op=op)
         if isinstance(op, Constant):

@@ -145,7 +145,9 @@ class _Splitter:
         """Add `<name>_total` of the rows to the part, over `<name>_divisor` of them all."""
         assert isinstance(node.op, TensorOp)
         self._bring(node.args)
-        (total,) = self.part.add(_piece(node.op, "total"), [self.in_part[a] for a in node.args], node.loc)
+        (total,) = self.part.add(
+            _piece(node.op, "total"), [self.in_part[a] for a in node.args], node.loc
+        )
         over = node.args[1:] or node.args[:1]
         divisor_op = _piece(node.op, "divisor", skip=1 if len(node.args) > 1 else 0)
         like = [self._shape(value, node) for value in over]
@@ -195,5 +197,3 @@ def _has_rows(node: Node) -> bool:
     deepest = max(len(type.axes) for type in inputs)
     outputs = [value.type for value in node.results if isinstance(value.type, TensorType)]
     return all(len(type.axes) >= max(1, deepest - 1) for type in outputs)
-
-

@@ -17,6 +17,9 @@ class GraphBuilder:
     extra inputs, in `captured`. `blocked` axes may not come in that way; it says why.
     """
 
+    concrete = False
+    """Whether values have their elements already, as those of a session do."""
+
     def __init__(
         self,
         name: str,

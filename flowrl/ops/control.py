@@ -99,6 +99,7 @@ class SampleUntil(Op):
     """Draw rows of the data until enough groups are kept."""
 
     draw: Graph
+    source: str
     groups: int
     rounds: int
     shortfall: str

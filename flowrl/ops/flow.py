@@ -178,12 +178,28 @@ def sample_until(
     values = [value for _, value in graph.outputs]
     batch, surplus = (fresh_axes(builder, values, "sample_until") for _ in range(2))
     number = builder.root.number("draw")
-    op = SampleUntil(graph, groups, rounds, shortfall, batch, surplus, number)
+    source = _data_input(builder, prompts)
+    op = SampleUntil(graph, source, groups, rounds, shortfall, batch, surplus, number)
     results = bind(op, *leaves, *captured)
     middle = len(results) // 2
     _follow(builder, results)
     tree = flatten(trees[0])[1]
     return tree(results[:middle]), tree(results[middle:-1]), results[-1]
+
+
+def _data_input(builder: GraphBuilder, prompts: Prompts) -> str:
+    """Return the name of the program's argument that further rows are drawn from."""
+    names = {id(value): name for name, value in builder.root.inputs}
+    name = names.get(id(prompts.rows), "").removesuffix(".rows")
+    if name or builder.root.concrete:
+        return name
+    raise ProgramError(
+        "sample_until: `prompts` must be a data argument of the program, "
+        f"from which further rows can be drawn; got {prompts.rows.type} made in it",
+        where=Location.of_caller().excerpt(),
+        made=builder.made_here(prompts.rows),
+        hint="hand it the argument itself, and choose rows by `keep`",
+    )
 
 
 def _check_keep(inner: GraphBuilder, kept: Any) -> Value:

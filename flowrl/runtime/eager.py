@@ -30,13 +30,13 @@ class Concrete(Value):
         object.__setattr__(self, "data", data)
         object.__setattr__(self, "session", session)
 
-    def __float__(self) -> float:
+    def __float__(self) -> float:  # type: ignore[override]
         return float(self._scalar())
 
-    def __bool__(self) -> bool:
+    def __bool__(self) -> bool:  # type: ignore[override]
         return bool(self._scalar())
 
-    def __int__(self) -> int:
+    def __int__(self) -> int:  # type: ignore[override]
         return int(self._scalar())
 
     def __repr__(self) -> str:
@@ -57,6 +57,8 @@ class ConcreteModel(Concrete, Model):
 
 class Session(GraphBuilder):
     """A builder that evaluates each node as it is added, and keeps none."""
+
+    concrete = True
 
     def __init__(self, host: Host) -> None:
         super().__init__("session")
@@ -86,4 +88,3 @@ class Session(GraphBuilder):
         results = Interpreter(self.host).evaluate(node, args, ())
         types = [value.type for value in node.results]
         return tuple(self.value(t, x) for t, x in zip(types, results, strict=True))
-

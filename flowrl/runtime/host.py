@@ -9,10 +9,12 @@ from typing import Any, Protocol
 
 import attrs
 
-
 from flowrl.errors import EngineError
 from flowrl.runtime.engine import Generator, Sampling, Scorer
 from flowrl.runtime.rows import Cursor, Row
+
+Path = tuple[int, ...]
+"""The turns and rounds of the loops around a node; part of a seed."""
 
 
 class Decoder(Protocol):
@@ -157,5 +159,3 @@ class Host:
         start = time.perf_counter()
         yield
         self.seconds[kind] += time.perf_counter() - start
-
-

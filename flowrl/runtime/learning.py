@@ -69,7 +69,9 @@ class GraphLoss:
     def captured_like(self) -> Outputs:
         """Return zeros in the shape of `new`: the prologue reads no more of it than that."""
         tokens = int(self.lengths[-1].sum())
-        sizes = {name: len(self.lengths[-1]) if name == "rewards" else tokens for name in self.op.reads}
+        sizes = {
+            name: len(self.lengths[-1]) if name == "rewards" else tokens for name in self.op.reads
+        }
         return {name: torch.zeros(size) for name, size in sizes.items()}
 
     def _inputs(self, graph: Graph, new: Outputs) -> list[Any]:
@@ -105,7 +107,13 @@ class _Rows:
         if not isinstance(value, Ragged):
             return value
         level = len(value.lengths)
-        index = self.tokens if level == self.depth else self.rows if level == self.depth - 1 else self.first
+        index = (
+            self.tokens
+            if level == self.depth
+            else self.rows
+            if level == self.depth - 1
+            else self.first
+        )
         return Ragged(value.values[index], self.lengths[:level])
 
     def new(self, type: TensorType, values: Tensor) -> Ragged:

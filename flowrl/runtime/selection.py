@@ -49,7 +49,11 @@ def select(condition: Ragged, axes: tuple[Axis, ...]) -> Selection:
     kept = condition.values.nonzero()[:, 0]
     if len(axes) == 1:
         return Selection(axes, (kept,))
-    counts = torch.stack([row.sum() for row in condition.rows()]) if condition.lengths[0].numel() else kept
+    counts = (
+        torch.stack([row.sum() for row in condition.rows()])
+        if condition.lengths[0].numel()
+        else kept
+    )
     prompts = counts.nonzero()[:, 0]
     return Selection(axes, (prompts, kept), (counts[prompts],))
 
@@ -101,7 +105,9 @@ def concat(parts: Sequence[Any]) -> Any:
     if not isinstance(parts[0], Ragged):
         return tuple(row for part in parts for row in part)
     lengths = zip(*(part.lengths for part in parts), strict=True)
-    return Ragged(torch.cat([p.values for p in parts]), tuple(torch.cat(level) for level in lengths))
+    return Ragged(
+        torch.cat([p.values for p in parts]), tuple(torch.cat(level) for level in lengths)
+    )
 
 
 def first(value: Any, axes: Sequence[Axis], start: int, stop: int) -> Any:

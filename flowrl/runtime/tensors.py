@@ -11,7 +11,7 @@ from torch import Tensor
 
 from flowrl.errors import EngineError
 from flowrl.functional.ragged import Ragged
-from flowrl.ir.graph import Node
+from flowrl.ir.graph import Node, Value
 from flowrl.ir.types import Axis, DType, TensorType, Type
 from flowrl.ops.tensor import Per, TensorOp
 
@@ -53,6 +53,12 @@ def builtin(function: str) -> Callable[..., Any]:
 def function_of(op: TensorOp) -> Callable[..., Any]:
     """Return the function that a tensor op names."""
     return op.user or builtin(op.function)
+
+
+def axes_of(value: Value) -> tuple[Axis, ...]:
+    """Return the axes of a tensor value."""
+    assert isinstance(value.type, TensorType)
+    return value.type.axes
 
 
 def lengths_of(value: Ragged | Tensor) -> Lengths:
@@ -135,7 +141,7 @@ def _units(x: Tensor, level: int, unit: int, lengths: Lengths) -> list[Any]:
     for depth in range(level - 2, unit - 1, -1):
         counts = iter(lengths[depth].tolist())
         pieces = iter(parts)
-        parts = [[next(pieces) for _ in range(n)] for n in counts]  # type: ignore[misc]
+        parts = [[next(pieces) for _ in range(n)] for n in counts]
     return parts
 
 
@@ -176,5 +182,5 @@ def _refuse(op: TensorOp, x: Tensor, expected: int, type: Type, node: Node) -> R
         f"{op.name}: the function must return {expected} elements for {type}; "
         f"got a tensor of shape {tuple(x.shape)}",
         where=node.loc.excerpt(),
-        hint=f"with per={op.per.value!r} it returns one element for each element of its result type",
+        hint=f"with per={op.per.value!r} it returns an element for each of its result type",
     )

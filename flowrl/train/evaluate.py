@@ -138,7 +138,9 @@ def eval_checkpoint(
         )
     role = "policy" if "policy" in run.models else next(iter(run.models))
     setup = role_setup(run, role)
-    setup = attrs.evolve(setup, model=attrs.evolve(setup.model, path=str(_folder(checkpoint, role))))
+    setup = attrs.evolve(
+        setup, model=attrs.evolve(setup.model, path=str(_folder(checkpoint, role)))
+    )
     lowered = lower_evaluation(run, run.eval, setup)
     pin_threads(run.engines.threads)
     tokenizers = load_tokenizers(lowered)

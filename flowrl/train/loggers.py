@@ -19,7 +19,7 @@ class MetricLog:
         if table.tensorboard:
             from torch.utils.tensorboard import SummaryWriter
 
-            self.board = SummaryWriter(str(folder / "tensorboard"))  # type: ignore[no-untyped-call]
+            self.board = SummaryWriter(str(folder / "tensorboard"))
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
         """Write the metrics after `step` steps."""

@@ -147,10 +147,7 @@ def prepare(run: RunFile, lowered: Lowered) -> Iterator[Prepared]:
     Raises:
         FlowrlError: a reward, a tokenizer or a row of the data can't be used.
     """
-    specs = {
-        name: run.structure(RewardSpec, f"reward.{name}")
-        for name in run.reward.functions
-    }
+    specs = {name: run.structure(RewardSpec, f"reward.{name}") for name in run.reward.functions}
     tokenizers = load_tokenizers(lowered)
     with RewardPool(specs, workers=run.reward.workers, folder=run.resolve(".")) as pool:
         data = open_inputs(run, lowered, tokenizers, pool)

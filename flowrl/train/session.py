@@ -111,5 +111,3 @@ class EagerSession:
         trace: TracebackType | None,
     ) -> None:
         self.close()
-
-

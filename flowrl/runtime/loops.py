@@ -1,0 +1,104 @@
+"""Control flow: minibatches, scan, cond and sample_until, turn by turn."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from flowrl.errors import EngineError
+from flowrl.functional.ragged import Ragged
+from flowrl.ir.graph import Node
+from flowrl.ops import control
+from flowrl.runtime import selection
+from flowrl.runtime.host import Host, Path
+from flowrl.runtime.tensors import axes_of
+
+if TYPE_CHECKING:
+    from flowrl.runtime.interpret import Interpreter
+
+
+def minibatches(it: "Interpreter", node: Node, args: list[Any], path: Path) -> Sequence[Any]:
+    """Divide rows; the division is a list of selections."""
+    op = node.op
+    assert isinstance(op, control.Minibatches)
+    seed = it.host.seed_of(op.number, *path)
+    parts = selection.divide(args[0], axes_of(node.args[0]), op.sequences, op.epochs, op.by, seed)
+    return (parts,)
+
+
+def scan(it: "Interpreter", node: Node, args: list[Any], path: Path) -> Sequence[Any]:
+    """Run the body for each minibatch."""
+    op = node.op
+    assert isinstance(op, control.Scan)
+    parts, carry = args[0], args[1 : 1 + op.carry]
+    captures = op.body.captures()
+    fields = range(1 + op.carry, len(args) - captures)
+    outer = args[len(args) - captures :]
+    stats: list[list[Tensor]] = [[] for _ in op.body.outputs[op.carry :]]
+    for turn, part in enumerate(parts):
+        rows = [selection.take(part, args[i], axes_of(node.args[i])) for i in fields]
+        out = it.run(op.body, [*carry, *rows, *outer], (*path, turn))
+        carry = out[: op.carry]
+        for column, x in zip(stats, out[op.carry :], strict=True):
+            column.append(x)
+    return (*carry, *(Ragged(torch.stack(x) if x else torch.zeros(0)) for x in stats))
+
+
+def cond(it: "Interpreter", node: Node, args: list[Any], path: Path) -> Sequence[Any]:
+    """Run one of two graphs."""
+    op = node.op
+    assert isinstance(op, control.Cond)
+    first, second = op.then.captures(), op.orelse.captures()
+    operands = args[1 : len(args) - first - second]
+    outer = args[len(args) - first - second :]
+    if bool(args[0]):
+        return it.run(op.then, [*operands, *outer[:first]], path)
+    return it.run(op.orelse, [*operands, *outer[first:]], path)
+
+
+def sample_until(it: "Interpreter", node: Node, args: list[Any], path: Path) -> Sequence[Any]:
+    """Draw rounds until enough groups are kept."""
+    op = node.op
+    assert isinstance(op, control.SampleUntil)
+    axes = [axes_of(value) for _, value in op.draw.outputs]
+    names = [name for name, _ in op.draw.inputs if name.startswith("prompts.")]
+    given = dict(zip(names, args, strict=False))
+    outer = args[len(names) :]
+    rounds: list[list[Any]] = []
+    found = drawn = 0
+    for number in range(op.rounds):
+        if number:
+            given = _more(it.host, op.source, drawn // number)
+        drawn += len(given["prompts.rows"])
+        inputs = [given[name] for name in names]
+        keep, *leaves = it.run(op.draw, [*inputs, *outer], (*path, op.number, number))
+        kept = selection.select(keep, axes[0])
+        pairs = zip(leaves, axes[1:], strict=True)
+        rounds.append([selection.take(kept, x, of) for x, of in pairs])
+        found += len(kept.index[0])
+        if found >= op.groups:
+            break
+    _check_shortfall(op, found, drawn)
+    columns = [selection.concat(parts) for parts in zip(*rounds, strict=True)]
+    batch = min(found, op.groups)
+    split = [
+        [selection.first(x, of, *part) for x, of in zip(columns, axes[1:], strict=True)]
+        for part in ((0, batch), (batch, found))
+    ]
+    return (*split[0], *split[1], torch.tensor(drawn))
+
+
+def _check_shortfall(op: control.SampleUntil, found: int, drawn: int) -> None:
+    if found < op.groups and op.shortfall == "error":
+        raise EngineError(
+            f"{op.groups} groups wanted, {found} of {drawn} prompts kept in {op.rounds} rounds",
+            hint="draw more rounds or prompts, keep more, or go on with fewer: shortfall='accept'",
+        )
+
+
+def _more(host: Host, source: str, count: int) -> dict[str, Any]:
+    if source not in host.cursors:
+        raise EngineError(f"there is no data to draw more of `{source}` from")
+    batch = host.cursors[source].take(count)
+    return {"prompts.context": batch.context, "prompts.rows": batch.rows}

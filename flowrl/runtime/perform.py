@@ -1,0 +1,167 @@
+"""Model ops and rewards: what engines and reward workers do for a graph."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import torch
+
+from flowrl.errors import EngineError
+from flowrl.functional.ragged import Ragged
+from flowrl.ir.graph import Node, Op
+from flowrl.ops import model
+from flowrl.runtime import selection
+from flowrl.runtime.blocks import blocks
+from flowrl.runtime.engine import Completion, Request, Sampling, Sequences
+from flowrl.runtime.host import Handle, Path, Resident
+from flowrl.runtime.learning import GraphLoss
+from flowrl.runtime.selection import Selection
+from flowrl.runtime.tensors import axes_of
+
+if TYPE_CHECKING:
+    from flowrl.runtime.interpret import Interpreter
+
+
+def generate(it: "Interpreter", node: Node, args: list[Any], path: Path) -> Sequence[Any]:
+    """Sample, block by block."""
+    op, (handle, context, rows) = node.op, args
+    assert isinstance(op, model.Generate)
+    role = handle.resident.role
+    with it.host.timed("generate"):
+        sampling = _sampling(op, it.host.sampling.get(role, Sampling()))
+        generator = it.host.generator(handle)
+        prompts = [row.tolist() for row in context.rows()]
+        seeds = it.host.row_seeds(rows, op.number, *path)
+        requests = [Request(p, s, op.n) for p, s in zip(prompts, seeds, strict=True)]
+        done = [
+            group
+            for block in blocks(requests, it.host.sequences_per_block.get(role, 64))
+            for group in generator.generate(block, sampling)
+        ]
+    it.host.counts["tokens/sampled"] += sum(len(c.tokens) for group in done for c in group)
+    return _rollouts(done, handle.version)
+
+
+def _sampling(op: model.Generate, base: Sampling) -> Sampling:
+    """Return how to sample: as the program says, and where it is silent as the run file does."""
+    names = ("temperature", "top_p", "top_k", "max_tokens", "min_tokens", "stop")
+    given = {name: getattr(op, name) for name in names}
+    changes: dict[str, Any] = {name: x for name, x in given.items() if x is not None}
+    return attrs.evolve(base, **changes)
+
+
+def _rollouts(done: list[list[Completion]], version: int) -> Sequence[Any]:
+    flat = [completion for group in done for completion in group]
+    samples = torch.tensor([len(group) for group in done], dtype=torch.int64)
+    lengths = torch.tensor([len(c.tokens) for c in flat], dtype=torch.int64)
+    levels = (samples, lengths)
+    tokens = torch.tensor([t for c in flat for t in c.tokens], dtype=torch.int64)
+    logprobs = torch.tensor([x for c in flat for x in c.logprobs], dtype=torch.get_default_dtype())
+    truncated = torch.tensor([c.truncated for c in flat], dtype=torch.bool)
+    return (
+        Ragged(tokens, levels),
+        Ragged(logprobs, levels),
+        Ragged(torch.ones(len(tokens), dtype=torch.bool), levels),
+        Ragged(truncated, levels[:1]),
+        Ragged(torch.full((len(flat),), version), levels[:1]),
+    )
+
+
+def sequences(context: Ragged, tokens: Ragged) -> Sequences:
+    """Return each sample's prompt and tokens as rows."""
+    rows = selection.rows_of(tokens.lengths)
+    return Sequences(
+        selection.repeat_rows(context, rows), Ragged(tokens.values, tokens.lengths[-1:])
+    )
+
+
+def forward(it: "Interpreter", node: Node, args: list[Any], path: Path) -> Sequence[Any]:
+    """Return what a model says of tokens, by a forward pass."""
+    handle, context, tokens = args
+    name, temperature = _output(node.op)
+    with it.host.timed("score"):
+        batch = sequences(context, tokens)
+        result = handle.engine.forward(batch, (name,), temperature)[name]
+    return (Ragged(result, tokens.lengths[:-1] if name == "rewards" else tokens.lengths),)
+
+
+def _output(op: Op) -> tuple[str, float]:
+    """Return the name of the engine's output that an op asks for, and its temperature."""
+    if isinstance(op, model.Logprobs):
+        return "logprobs", op.temperature
+    if isinstance(op, model.Rewards):
+        return ("token_rewards" if op.per == "token" else "rewards"), 1.0
+    return "values", 1.0
+
+
+def score(it: "Interpreter", node: Node, args: list[Any], path: Path) -> Sequence[Any]:
+    """Call reward functions on decoded samples."""
+    op, (rows, tokens) = node.op, args
+    assert isinstance(op, model.Score)
+    host = it.host
+    if host.score is None:
+        raise EngineError("no rewards are bound", hint=f"add `[reward.{op.functions[0]}]`")
+    with host.timed("reward"):
+        decode = host.decoders[op.role].decode
+        texts = [decode(t.tolist(), skip_special_tokens=True) for t in tokens.rows()]
+        of = selection.rows_of(tokens.lengths).tolist()
+        numbers = [i for n in tokens.lengths[0].tolist() for i in range(n)]
+        scores = host.score(op.functions, [rows[i] for i in of], texts, numbers, host.step)
+    for name, count in scores.counts.items():
+        host.counts[name] += count
+    return _scored(scores.values, tokens, axes_of(node.args[1]), op, host.drop_failed)
+
+
+def _scored(
+    values: list[list[float | None]], tokens: Ragged, axes: Any, op: model.Score, drop: bool
+) -> Sequence[Any]:
+    of = selection.rows_of(tokens.lengths)
+    failed = torch.tensor([any(column[i] is None for column in values) for i in range(len(of))])
+    rewards = torch.tensor(
+        [[x or 0.0 for x in column] for column in values], dtype=torch.get_default_dtype()
+    ).T
+    bad = set(of[failed.nonzero()[:, 0]].tolist()) if drop and len(of) else set()
+    kept = torch.tensor(
+        [i for i in range(len(tokens.lengths[0])) if i not in bad], dtype=torch.int64
+    )
+    chosen = Selection(axes[:1], (kept,))
+    samples = tokens.lengths[:1]
+    if op.reward is None:
+        value = Ragged(rewards.reshape(-1), samples)
+    else:
+        named = torch.full((len(of),), len(values))
+        value = Ragged(rewards.reshape(-1), (*samples, named))
+    return selection.take(chosen, value, axes[:-1] + ((op.reward,) if op.reward else ())), chosen
+
+
+def update(it: "Interpreter", node: Node, args: list[Any], path: Path) -> Sequence[Any]:
+    """Take one optimiser step."""
+    op, handle, context, tokens = node.op, *args[:3]
+    assert isinstance(op, model.Update)
+    captured = args[len(args) - op.loss.captures() :]
+    with it.host.timed("update"):
+        loss = GraphLoss(op, captured, tokens, handle.version, it.run)
+        batch = sequences(context, tokens)
+        done = handle.engine.update(batch, op.reads, op.temperature, loss, it.host.step)
+        stats = [done.stats[name] for name in ("loss", "grad_norm", "learning_rate")]
+        stats += loss.metrics(done.new)
+    return (handle.next(), *(torch.tensor(float(x)) for x in stats))
+
+
+def snapshot(it: "Interpreter", node: Node, args: list[Any], path: Path) -> Sequence[Any]:
+    """Copy a model."""
+    (handle,) = args
+    copy = Resident(handle.resident.role, handle.engine.snapshot(), handle.version)
+    return (Handle(copy, copy.version),)
+
+
+def ema(it: "Interpreter", node: Node, args: list[Any], path: Path) -> Sequence[Any]:
+    """Average two models into the first."""
+    target, source = args
+    assert isinstance(node.op, model.Ema)
+    decay, weights = node.op.decay, source.engine.weights()
+    with torch.no_grad():
+        for name, x in target.engine.weights().items():
+            if x.is_floating_point():
+                x.mul_(decay).add_(weights[name].to(x), alpha=1 - decay)
+    return (target.next(),)
