@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from flowrl.ir.flow import plain
+from flowrl.ir.flow import plain, written_regions
 from flowrl.ir.graph import Graph, Value
 from flowrl.ir.matching import Item, Matching, Side, title
 from flowrl.ir.printer import show
@@ -110,8 +110,10 @@ def _line(item: Item, side: Side) -> str:
 
 
 def _path(item: Item) -> str:
-    above = f"{_path(item.owner)} / " if item.owner else ""
-    return above + title(item.node)
+    if item.owner is None:
+        return title(item.node)
+    several = len(written_regions(item.owner.node)) > 1
+    return f"{_path(item.owner)}{f'.{item.region}' if several else ''} / {title(item.node)}"
 
 
 def _names(values: Sequence[Value], side: Side) -> str:
