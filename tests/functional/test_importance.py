@@ -55,6 +55,14 @@ def test_the_weight_of_a_sequence_is_the_product_of_its_tokens():
     torch.testing.assert_close(product, torch.tensor([[0.4, 0.0, 0.4]]).exp() * mask)
 
 
+def test_the_geometric_weight_of_a_sequence_is_the_mean_of_its_tokens_in_logs():
+    gap, mask = torch.tensor([[0.1, 0.2, 0.3]]), torch.tensor([[True, False, True]])
+
+    mean, _ = is_weights(gap, torch.zeros(1, 3), mask, level="geomean", high=None)
+
+    torch.testing.assert_close(mean, torch.tensor([[0.2, 0.0, 0.2]]).exp() * mask)
+
+
 @given(
     rows=st.lists(st.lists(st.integers(0, 9), max_size=5), min_size=1), max_lag=st.integers(0, 9)
 )

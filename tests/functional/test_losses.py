@@ -174,6 +174,15 @@ def test_pairs_by_id_come_in_order_of_appearance_with_the_chosen_first():
     torch.testing.assert_close(loss, (-margins).exp().log1p())
 
 
+def test_label_smoothing_mixes_in_the_loss_of_the_swapped_pair():
+    ratios = numbers(0, (3, 2))
+    straight, swapped = losses.dpo_loss(ratios), losses.dpo_loss(ratios.flip(-1))
+
+    smooth = losses.dpo_loss(ratios, label_smoothing=0.1)
+
+    torch.testing.assert_close(smooth, 0.9 * straight + 0.1 * swapped)
+
+
 def test_dpo_has_the_gradient_of_its_value():
     loss = lambda ratios: losses.dpo_loss(ratios, label_smoothing=0.1)
 
