@@ -1,7 +1,6 @@
 """Read a run file: TOML text into checked tables that know where each key stands."""
 
 from collections.abc import Iterable
-from importlib.util import find_spec
 from inspect import Signature
 from pathlib import Path
 from typing import Any, TypeVar
@@ -11,6 +10,7 @@ import tomlkit
 
 from flowrl.config.contradictions import contradictions
 from flowrl.config.hyperparameters import check_hyperparameters
+from flowrl.config.programs import builtin_programs
 from flowrl.config.schema import RewardTable, Tables
 from flowrl.config.source import Source
 from flowrl.config.structure import Invalid, KeyPath, Problem, Table, structure
@@ -103,10 +103,10 @@ class RunFile(Tables):
             RunFileError: there is no such file, or flowrl has no program of that name.
         """
         given = self.program.file
-        path = self.resolve(given) if given.endswith(".py") else _programs().get(given)
+        path = self.resolve(given) if given.endswith(".py") else builtin_programs().get(given)
         if path is not None and path.is_file():
             return path
-        known = sorted(_programs())
+        known = sorted(builtin_programs())
         raise self.source.error(
             [
                 Problem(
@@ -180,11 +180,3 @@ def _inherit(tables: Table) -> Table:
 
 def _has_inputs(data: Table) -> bool:
     return bool(data) and all(isinstance(value, dict) for value in data.values())
-
-
-def _programs() -> dict[str, Path]:
-    """Return the programs that come with flowrl, by name."""
-    spec = find_spec("programs")
-    folders = spec.submodule_search_locations if spec else None
-    files = [file for folder in folders or () for file in Path(folder).glob("[!_]*.py")]
-    return {file.stem: file for file in files}

@@ -6,26 +6,21 @@ from typing import Any
 
 import attrs
 
-from flowrl.compiler.cluster import Cluster, Pool
-from flowrl.config.batches import batch_sentence, check_batches
-from flowrl.config.programs import load_program
+from flowrl.config.check import check_inputs, check_run, cluster_of, trace_run
 from flowrl.config.run_file import RunFile
 from flowrl.data.dataset import Dataset
 from flowrl.data.opening import open_data
 from flowrl.data.spec import DataSpec, Kind
 from flowrl.data.tokenizer import load_tokenizer
-from flowrl.errors import RunFileError
 from flowrl.ir.program import Kind as InputKind
-from flowrl.ir.types import TensorType
-from flowrl.ops.control import Minibatches
-from flowrl.ops.model import Generate, Score
+from flowrl.ops.model import Score
 from flowrl.rewards.pool import RewardPool
 from flowrl.rewards.spec import RewardSpec
 from flowrl.runtime.engine import Sampling
 from flowrl.runtime.local import RoleSetup, uses_of
 from flowrl.runtime.models import ModelSpec
 from flowrl.runtime.schedule import TrainerOptions
-from flowrl.stages import Lowered, Traced, trace
+from flowrl.stages import Lowered
 
 KINDS: dict[str, Kind] = {"Prompts": "prompts", "Examples": "examples", "Pairs": "pairs"}
 
@@ -55,25 +50,10 @@ def lower(run: RunFile) -> Lowered:
     Raises:
         FlowrlError: the program, its hyperparameters, roles, pools or batch sizes are wrong.
     """
-    program = load_program(run.program_file, run.program.name)
-    hyperparameters = run.hyperparameters(program.signature)
-    traced = trace(program, sampling_of(run), **hyperparameters)
-    pools = tuple(Pool(name, p.gpus, p.roles) for name, p in run.cluster.pools.items())
-    cluster = Cluster(pools) if pools else Cluster()
+    traced, cluster = trace_run(run), cluster_of(run)
     lowered = traced.lower(cluster, {role: role_setup(run, role) for role in run.models})
-    roles = [spec.name for spec in traced.inputs if spec.kind is InputKind.MODEL]
-    run.check_models(uses_of(lowered.graph), roles)
-    cluster.check(set(roles))
-    check_rewards(run, traced)
+    check_run(run, lowered.graph, traced.inputs)
     return lowered
-
-
-def sampling_of(run: RunFile) -> dict[str, dict[str, Any]]:
-    """Return what the run file says of the distribution sampled from, by role."""
-    names = ("temperature", "top_p", "top_k")
-    tables = {role: table.generate for role, table in run.engines.roles.items()}
-    given = {role: {n: getattr(t, n) for n in names} for role, t in tables.items()}
-    return {role: {n: x for n, x in of.items() if x is not None} for role, of in given.items()}
 
 
 def role_setup(run: RunFile, role: str) -> RoleSetup:
@@ -98,46 +78,6 @@ def role_setup(run: RunFile, role: str) -> RoleSetup:
             packing=train.packing,
         ),
     )
-
-
-def batches(run: RunFile, lowered: Lowered) -> str:
-    """Check the batch sizes against each other; return the sentence that says what follows.
-
-    Raises:
-        RunFileError: the sequences of a step don't divide into minibatches.
-    """
-    nodes = [node for graph in lowered.graph.nested() for node in graph.nodes]
-    samples = next((node.op.n for node in nodes if isinstance(node.op, Generate)), None)
-    division = next((node for node in nodes if isinstance(node.op, Minibatches)), None)
-    prompts, sizes = run.train.prompts_per_step, {}
-    if division is not None and isinstance(division.op, Minibatches):
-        op = division.op
-        kept = isinstance(division.args[0].type, TensorType)
-        where = run.where("train.prompts_per_step")
-        check_batches(prompts, samples or 1, op.sequences, by=op.by, where=where if kept else "")  # type: ignore[arg-type]
-        sizes = {"minibatch": op.sequences, "epochs": op.epochs}
-    role = next(iter(run.models))
-    tokens = run.engines.role(role).train.tokens_per_microbatch
-    return batch_sentence(prompts, samples, tokens_per_microbatch=tokens, **sizes)
-
-
-def check_rewards(run: RunFile, traced: Traced) -> None:
-    """Refuse a reward that the program scores by and the run file doesn't bind.
-
-    Raises:
-        RunFileError: naming it, and the line that asks for it.
-    """
-    bound = run.reward.functions
-    for graph in traced.graph.nested():
-        for node in graph.nodes:
-            for name in node.op.functions if isinstance(node.op, Score) else ():
-                if name not in bound:
-                    raise RunFileError(
-                        f"the program scores by `{name}`, but [reward] has "
-                        f"{', '.join(f'`{n}`' for n in bound) or 'no reward'}",
-                        where=node.loc.excerpt(),
-                        hint=f'bind it: `[reward] {name} = "path.py:function"`',
-                    )
 
 
 @contextmanager
@@ -170,15 +110,7 @@ def open_inputs(
         FlowrlError: the run file describes other inputs, or a row can't be used.
     """
     inputs = {s.name: s.data for s in lowered.traced.inputs if s.kind is InputKind.DATA}
-    keys = run.data_keys()
-    keys = dict.fromkeys(inputs, keys[""]) if "" in keys else keys
-    for name in [*inputs, *keys]:
-        if name not in inputs or name not in keys:
-            raise RunFileError(
-                f"[data] describes {', '.join(keys)}; the program reads {', '.join(inputs)}",
-                where=run.where("data"),
-                hint="give each data input of the program a table `[data.<input>]`",
-            )
+    keys = check_inputs(run, lowered.traced.inputs)
     scored = any(isinstance(node.op, Score) for node in lowered.graph.nodes)
     tokenizer = tokenizers[reader(lowered)]
     return {

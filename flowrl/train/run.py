@@ -7,6 +7,7 @@ from typing import Any
 import attrs
 
 from flowrl.compiler.findings import findings
+from flowrl.config.check import batches
 from flowrl.config.run_file import RunFile, load_run_file
 from flowrl.errors import EngineError
 from flowrl.rewards.scoring import score_function
@@ -15,7 +16,7 @@ from flowrl.stages import Compiled
 from flowrl.train.checkpoint import save_checkpoint
 from flowrl.train.evaluate import Evaluation, open_evaluation
 from flowrl.train.loggers import MetricLog
-from flowrl.train.prepare import Prepared, batches, lower, prepare, reader
+from flowrl.train.prepare import Prepared, lower, prepare, reader
 from flowrl.train.progress import Progress, progress
 
 
@@ -33,7 +34,7 @@ def run_file(path: str, sets: tuple[str, ...] = ()) -> Path:
     run = load_run_file(path, sets)
     with progress(run.train.steps, run.log.console) as show:
         lowered = lower(run)
-        show.note(batches(run, lowered))
+        show.note(batches(run, lowered.graph))
         for finding in findings(lowered.traced.program, lowered.traced.hyperparameters):
             show.note(finding)
         with prepare(run, lowered) as ready:
