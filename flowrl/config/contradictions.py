@@ -66,12 +66,6 @@ def _completion_lengths(tables: Tables) -> Iterator[Problem]:
             yield _more((*path, "min_tokens"), least, (*path, "max_tokens"), most)
 
 
-def _threads(tables: Tables) -> Iterator[Problem]:
-    engine, all_cores = tables.engines.threads, tables.cluster.threads
-    if 0 < all_cores < engine:
-        yield _more(("engines", "threads"), engine, ("cluster", "threads"), all_cores)
-
-
 def _more(path: KeyPath, value: int, limit_path: KeyPath, limit: int) -> Problem:
     return Problem(
         path,
@@ -158,7 +152,6 @@ RULES = (
     _warmup,
     _schedule,
     _completion_lengths,
-    _threads,
     _unknown_roles,
     _shared_roles,
     _evaluation,

@@ -110,8 +110,6 @@ class ClusterTable:
 
     executor: Literal["local"] = "local"
     """`local`: one process."""
-    threads: Count = 0
-    """CPU cores that the run may use; 0: all."""
     pools: dict[str, PoolSpec] = attrs.field(factory=dict)
     """The pools, by a name of your choice."""
 

@@ -56,18 +56,6 @@ def test_more_tokens_at_least_than_at_most(error_of):
 """)
 
 
-def test_more_threads_an_engine_than_cores(error_of):
-    assert error_of("[engines]\nthreads = 4\n[cluster]\nthreads = 2\n") == snapshot("""\
-`engines.threads` = 4 is more than `cluster.threads` = 2
-  run.toml:21
-   21 | threads = 4
-        ^^^^^^^
-  run.toml:23
-   23 | threads = 2
-        ^^^^^^^\
-""")
-
-
 def test_a_role_that_has_no_model(error_of):
     assert error_of("[engines.polcy.generate]\ntop_k = 3\n") == snapshot("""\
 `engines.polcy`: no role `polcy` (did you mean `policy`?)
