@@ -9,6 +9,11 @@ from flowrl.ir.graph import CAPTURED, UNPLACED, Graph, Node, Op, Value, new_valu
 from flowrl.ir.signature import TypeRuleError
 from flowrl.ir.types import Axis, ModelType, TensorType, Type
 
+HAND_IN = (
+    "hand the model in: `ops.scan(body, (model, ...), minibatches)` or "
+    "`ops.cond(predicate, then, orelse, model)`"
+)
+
 
 class GraphBuilder:
     """Collects the nodes of one graph, checking each against its type rule as it is added.
@@ -63,7 +68,7 @@ class GraphBuilder:
         Raises:
             ProgramError: the op's type rule rejects the arguments, or one is used up.
         """
-        args = [self.resolve(arg, op, loc) for arg in args]
+        args = [self.resolve(arg, op.name, loc) for arg in args]
         try:
             types = op.infer(*(arg.type for arg in args))
         except TypeRuleError as rule:
@@ -77,11 +82,15 @@ class GraphBuilder:
         self.made.update(dict.fromkeys(node.results, node.loc))
         return node.results
 
-    def resolve(self, value: Value, op: Op, loc: Location) -> Value:
-        """Return `value` as this graph knows it, capturing it from the parent if it is there."""
+    def resolve(self, value: Value, reader: str, loc: Location) -> Value:
+        """Return `value` as this graph knows it, capturing it from the parent if it is there.
+
+        Raises:
+            ProgramError: it is used up, or out of reach; `reader` and `loc` say who wants it.
+        """
         if value in self.used_up:
             raise ProgramError(
-                f"{op.name}: this version of `{_role(value)}` is used up: "
+                f"{reader}: this version of `{_role(value)}` is used up: "
                 "an update has made the next version of it",
                 where=loc.excerpt(),
                 made=("it was used up here:", self.used_up[value].excerpt()),
@@ -94,14 +103,14 @@ class GraphBuilder:
             return self.captured[value]
         if self.parent is None:
             raise ProgramError(
-                f"{op.name}: expected a value of this program; got {value.type} of another "
+                f"{reader}: expected a value of this program; got {value.type} of another "
                 "program, or from inside a loss or a scan's body",
                 where=loc.excerpt(),
                 hint="hand it in as an argument, or out as a result: a value lives only in the "
                 "function that makes it and in those inside",
             )
-        outer = self.parent.resolve(value, op, loc)
-        self._check_blocked(outer, op, loc)
+        outer = self.parent.resolve(value, reader, loc)
+        self._check_blocked(outer, reader, loc)
         self.captured[value] = self.input(f"{CAPTURED}{len(self.captured)}", outer.type)
         return self.captured[value]
 
@@ -126,6 +135,22 @@ class GraphBuilder:
         shown = tuple((params or {}).items())
         return Graph(self.name, tuple(self.inputs), tuple(self.nodes), tuple(outputs), shown)
 
+    def give_back(self, value: Value, loc: Location) -> Value:
+        """Return an output of a nested graph as this graph knows it.
+
+        Raises:
+            ProgramError: it is a model that wasn't handed in: then two values would be one model.
+        """
+        mine = self.resolve(value, self.name, loc)
+        model = isinstance(mine.type, ModelType) and not mine.type.snapshot
+        if model and any(mine is captured for captured in self.captured.values()):
+            raise ProgramError(
+                f"`{self.name}` returns `{_role(mine)}`, which comes from outside of it",
+                where=loc.excerpt(),
+                hint=HAND_IN,
+            )
+        return mine
+
     def made_at(self, value: Value) -> Location | None:
         """Return where a value of this graph, or what it was captured from, was made."""
         outer = next((out for out, mine in self.captured.items() if mine is value), None)
@@ -146,8 +171,7 @@ class GraphBuilder:
                     f"{op.name}: `{_role(value)}` is updated inside `{self.name}` "
                     "but comes from outside of it",
                     where=loc.excerpt(),
-                    hint="hand the model in: `ops.scan(body, (model, ...), minibatches)` or "
-                    "`ops.cond(predicate, then, orelse, model)`",
+                    hint=HAND_IN,
                 )
             if sum(value is arg for arg in args) > 1:
                 raise ProgramError(
@@ -158,12 +182,12 @@ class GraphBuilder:
                 )
             self.used_up[value] = loc
 
-    def _check_blocked(self, value: Value, op: Op, loc: Location) -> None:
+    def _check_blocked(self, value: Value, reader: str, loc: Location) -> None:
         axes = value.type.axes if isinstance(value.type, TensorType) else ()
         for axis in axes:
             if axis in self.blocked and self.parent is not None:
                 raise ProgramError(
-                    f"{op.name}: {value.type} is used inside `{self.name}`, "
+                    f"{reader}: {value.type} is used inside `{self.name}`, "
                     f"which sees its axis `{axis}` only in parts",
                     where=loc.excerpt(),
                     made=self.parent.made_here(value),

@@ -151,7 +151,7 @@ class Program:
     def _inputs(self) -> Sequence[Input]:
         try:
             hints = get_type_hints(self.function)
-        except NameError as error:
+        except (NameError, AttributeError) as error:
             raise self._refuse(f"an annotation cannot be resolved: {error}") from None
         inputs = []
         for p in self.signature.parameters.values():
@@ -169,11 +169,14 @@ class Program:
             return Input(p.name, Kind.DATA, data)
         if hint is Carry:
             if not isinstance(p.default, Carry):
-                raise self._refuse(f"`{p.name}: fl.Carry` needs a first value: `= fl.Carry(0.0)`")
+                raise self._refuse(
+                    f"`{p.name}: fl.Carry` needs a first value",
+                    f"write `{p.name}: fl.Carry = fl.Carry(0.0)`",
+                )
             return Input(p.name, Kind.CARRY, initial=p.default.initial)
         raise self._refuse(
             f"argument `{p.name}` must be annotated `fl.Model`, `fl.Prompts`, `fl.Examples`, "
-            f"`fl.Pairs` or `fl.Carry`; got {getattr(hint, '__name__', hint)}"
+            f"`fl.Pairs` or `fl.Carry`; got {getattr(hint, '__name__', 'none')}"
         )
 
     def _refuse(

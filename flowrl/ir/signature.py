@@ -58,10 +58,9 @@ class Signature:
             ValueError: `text` isn't of that form.
         """
         left, arrow, right = text.partition("->")
-        args = tuple(_patterns(left))
-        results = tuple(_patterns(right))
         if not arrow:
             raise ValueError(f"expected `type, type -> type`; got {text!r}")
+        args, results = tuple(_patterns(left)), tuple(_patterns(right))
         _check_results(args, results)
         return cls(args, results, names or tuple(f"argument {i + 1}" for i in range(len(args))))
 

@@ -88,7 +88,8 @@ def trace_region(
     """
     builder = GraphBuilder(name, parent, blocked)
     with building(builder):
-        outputs = function(builder)
+        loc = _at.get(None) or Location.of_caller()
+        outputs = [(key, builder.give_back(value, loc)) for key, value in function(builder)]
     captured = dict(builder.captured)
     own = [pair for pair in builder.inputs if pair[1] not in set(captured.values())]
     names = {value: f"{CAPTURED}{i}" for i, value in enumerate(captured.values())}

@@ -62,7 +62,9 @@ def _check(function: Callable[..., Any], signature: str, per: str) -> tuple[Sign
     parameters = inspect.signature(function).parameters.values()
     names = tuple(p.name for p in parameters if p.kind is not p.KEYWORD_ONLY)
     try:
-        parsed, unit = Signature.parse(signature, names), Per(per)
+        parsed = Signature.parse(signature, names)
+        if per not in tuple(Per):
+            raise ValueError(f"expected a unit, {', '.join(Per)}; got {per!r}")
     except ValueError as error:
         raise ProgramError(
             f"@fl.op of `{function.__name__}`: {error}",
@@ -77,7 +79,7 @@ def _check(function: Callable[..., Any], signature: str, per: str) -> tuple[Sign
             where=where.excerpt(),
             hint="give one type for each positional argument; options come after `*`",
         )
-    return parsed, unit
+    return parsed, Per(per)
 
 
 def _reference(function: Callable[..., Any]) -> tuple[str, str]:

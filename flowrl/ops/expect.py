@@ -10,7 +10,6 @@ WHENCE = {
     "Model": "models are the `fl.Model` arguments of the program, and what `ops.update` returns",
     "Prompts": "prompts are the `fl.Prompts` argument of the program",
     "Rollouts": "rollouts come from `ops.generate`, data from arguments of the program",
-    "Value": "values come from ops and from the program's arguments",
     "Batches": "divide a record first: `ops.minibatches(batch, sequences=64)`",
 }
 """Where the things come from that ops take."""

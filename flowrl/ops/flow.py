@@ -107,7 +107,12 @@ def cond(predicate: Value, then: Callable[..., T], orelse: Callable[..., T], *op
     Raises:
         ProgramError: the two return other types, or the predicate isn't bool[].
     """
-    expect("cond", "predicate", predicate, Value)
+    if not isinstance(predicate, Value):
+        raise ProgramError(
+            f"cond: `predicate` must be bool[]; got {shown(predicate)}",
+            where=Location.of_caller().excerpt(),
+            hint="for what Python knows while tracing, Python's own `if` serves",
+        )
     builder = builder_of([predicate], "cond")
     leaves, unflatten = flatten(operands)
     trees: list[Any] = []
@@ -245,7 +250,7 @@ def _pair(result: Any) -> tuple[Any, dict[str, Value]]:
     if isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], dict):
         return result[0], {name: _as_value(value) for name, value in result[1].items()}
     raise ProgramError(
-        f"scan: `body` must return (carry, statistics); got {type(result).__name__}",
+        f"scan: `body` must return (carry, statistics); got {shown(result)}",
         where=Location.of_caller().excerpt(),
         hint="`return (policy, critic), {'loss': loss}`; the statistics may be an empty dict",
     )

@@ -185,7 +185,10 @@ class Update(ModelOp):
         """model, i32[..., context], i32[..., token], captured -> model, f32[] statistics."""
         old = _model(model)
         if old.snapshot:
-            raise TypeRuleError("a snapshot can't be trained", hint="update the model itself")
+            raise TypeRuleError(
+                f"needs a model that can be trained; got {old}",
+                hint="update the model itself; a snapshot stays as it is",
+            )
         statistics = (f32(),) * (2 + len(self.loss.outputs))
         return (attrs.evolve(old, version=old.version + 1), *statistics)
 

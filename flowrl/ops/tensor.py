@@ -206,11 +206,12 @@ class _Arithmetic:
         axes = a.type.axes if isinstance(a.type, TensorType) else ()
         inner = axes[-1].name if axes else ""
         function = f"arithmetic:{name}"
+        inside = "over='token', " if over else ""
         if inner == "token" and over in (None, "token") and mask is None:
             raise ProgramError(
                 f"{name}: a reduction of {a.type} over its tokens needs a mask; got none",
                 where=_here().excerpt(),
-                hint=f"write `x.{name}(mask=rollouts.mask)`",
+                hint=f"write `x.{name}({inside}mask=rollouts.mask)`",
             )
         if over is not None and over != inner:
             raise ProgramError(

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from flowrl.errors import Location, ProgramError
+from flowrl.errors import Location, ProgramError, nearest
 from flowrl.ir.builder import GraphBuilder
 from flowrl.ir.graph import Model, Value
 from flowrl.ir.records import RECORDS, shown
@@ -21,6 +21,8 @@ from flowrl.ops.expect import expect
 from flowrl.ops.forward import temperature_of
 from flowrl.ops.model import Ema, Snapshot, Update
 from flowrl.ops.watch import watch
+
+OUTPUTS = ("logprobs", "entropy", "values", "rewards")
 
 
 class New:
@@ -49,6 +51,15 @@ class New:
         if name not in self._read:
             self._read[name] = self._builder.input(f"new.{name}", self._types[name])
         return self._read[name]
+
+    def __getattr__(self, name: str) -> Any:
+        raise ProgramError(
+            f"the model has no output `{name}`{nearest(name, OUTPUTS)}; a loss reads "
+            + ", ".join(f"`new.{output}`" for output in OUTPUTS),
+            where=Location.of_caller().excerpt(),
+            hint="anything else of a model is computed before the update: "
+            "`ops.logprobs(model, rollouts)`",
+        )
 
     def reads(self, name: str) -> bool:
         """Return whether the loss has read an output."""

@@ -1,7 +1,7 @@
 """Programs given as text: their errors have the same line numbers wherever the text stands."""
 
 import linecache
-from textwrap import dedent
+from textwrap import dedent, indent
 
 import pytest
 
@@ -9,6 +9,12 @@ import flowrl as fl
 
 FILE = "example.py"
 HEAD = "import flowrl as fl\nfrom flowrl import ops\n"
+STEP = """\
+@fl.program
+def step(policy: fl.Model, reference: fl.Model, prompts: fl.Prompts):
+    rollouts = ops.generate(policy, prompts, n=4)
+    rollouts, rewards = ops.score("reward", rollouts)
+"""
 
 
 def run(text):
@@ -27,7 +33,12 @@ def traced(text, **hyperparameters):
 
 
 def refusal(text, **hyperparameters):
-    """Return the message with which a program of this text is refused."""
+    """Return the message with which a module of this text, or its last program, is refused."""
     with pytest.raises(fl.FlowrlError) as error:
         traced(text, **hyperparameters)
     return str(error.value)
+
+
+def step_refusal(body):
+    """Return the message for a program that goes on like this after sampling and scoring."""
+    return refusal(STEP + indent(dedent(body).lstrip("\n"), "    "))
