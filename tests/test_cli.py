@@ -46,6 +46,9 @@ def run_file(tmp_path):
 
     def write(added="", text=RUN):
         path = tmp_path / "run.toml"
+        (tmp_path / "reward.py").write_text(
+            "def exact(completions): return [0.0 for _ in completions]"
+        )
         path.write_text(text + added)
         return str(path)
 
@@ -183,6 +186,19 @@ error: the program scores by `reward`, but [reward] has `other`
                                 ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
 help: bind it: `[reward] reward = "path.py:function"`
 """)
+
+
+def test_check_finds_a_reward_function_that_is_not_there(told, run_file):
+    assert told("check", run_file(), "--set", "reward.reward=reward.py:exat") == snapshot(
+        (
+            1,
+            "",
+            """\
+error: `reward.py` has no function `exat` (did you mean `exact`?)
+help: it has `exact`
+""",
+        )
+    )
 
 
 def test_check_finds_batches_that_do_not_divide(told, run_file):

@@ -5,10 +5,11 @@ from collections.abc import Sequence
 from flowrl.compiler.findings import findings
 from flowrl.compiler.pipeline import compile_graph
 from flowrl.config.check import batches, check_inputs, check_run, cluster_of, trace_run
-from flowrl.config.run_file import load_run_file
+from flowrl.config.run_file import RunFile, load_run_file
 from flowrl.data.spec import DataSpec
 from flowrl.ir.graph import Graph
 from flowrl.report.subject import is_run_file, subject
+from flowrl.rewards.resolve import resolve
 from flowrl.rewards.spec import RewardSpec
 from flowrl.stages import Traced
 
@@ -17,7 +18,7 @@ def checked(given: str, sets: Sequence[str]) -> str:
     """Check a program or a run file; return what follows from it, a sentence a line.
 
     Raises:
-        FlowrlError: something is wrong with the program or the run file.
+        FlowrlError: something is wrong with the program, the run file, or a reward's file.
     """
     if is_run_file(given):
         return "\n".join(_run_file(given, sets))
@@ -36,11 +37,18 @@ def _run_file(given: str, sets: Sequence[str]) -> list[str]:
     for key in check_inputs(run, traced.inputs).values():
         run.structure(DataSpec, key)
     for name in run.reward.functions:
-        run.structure(RewardSpec, f"reward.{name}")
+        _find_functions(run, run.structure(RewardSpec, f"reward.{name}"))
     if run.eval is not None:
         run.structure(DataSpec, "eval.data")
     sound = f"`{run.source.file.name}` and its program `{traced.program.name}` are sound."
     return [sound, batches(run, graph), *_findings(traced)]
+
+
+def _find_functions(run: RunFile, spec: RewardSpec) -> None:
+    """Import the reward functions of the user's files; those of packages may take seconds."""
+    for function in spec.functions.values():
+        if isinstance(function, str) and ".py:" in function:
+            resolve(function, spec.options, run.resolve("."))
 
 
 def _findings(traced: Traced) -> list[str]:

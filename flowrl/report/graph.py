@@ -6,7 +6,8 @@ from html import escape
 
 from flowrl.errors import FlowrlError
 from flowrl.ir.graph import Graph
-from flowrl.report.drawing import Box, Drawing, Edge, Look, Shape, draw
+from flowrl.report.drawing import draw
+from flowrl.report.shapes import Box, Drawing, Edge, Look, Shape
 
 COLOURS = {
     Look.MODEL: "#cfe2ff",

@@ -13,8 +13,9 @@ from flowrl.compiler.cluster import Cluster, Pool
 from flowrl.compiler.pipeline import compile_graph
 from flowrl.config.programs import builtin_programs, load_program
 from flowrl.errors import FlowrlError
-from flowrl.report.drawing import Look, draw
+from flowrl.report.drawing import draw
 from flowrl.report.graph import dot, mermaid, svg
+from flowrl.report.shapes import Look
 
 SPLIT = Cluster(
     (
