@@ -1,5 +1,6 @@
 """The command line: look at programs, check them, compare them, run them."""
 
+import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -35,7 +36,7 @@ def show(
     """
     from flowrl.report.show import picture
 
-    print(picture(program, stage, format, set))
+    _tell(picture(program, stage, format, set))
 
 
 @app.command
@@ -48,7 +49,7 @@ def check(program: str, /, *, set: Sets = ()) -> None:
     """
     from flowrl.report.check import checked
 
-    print(checked(program, set))
+    _tell(checked(program, set))
 
 
 @app.command
@@ -63,7 +64,7 @@ def diff(a: str, b: str, /, *, set: Sets = ()) -> None:
     from flowrl.ir.diff import diff as difference
     from flowrl.report.subject import traced_of
 
-    print(difference(traced_of(a, ()).graph, traced_of(b, set).graph))
+    _tell(difference(traced_of(a, ()).graph, traced_of(b, set).graph))
 
 
 @app.command
@@ -105,6 +106,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except CycloptsError:
         return 2
     return _guarded(lambda: command(*bound.args, **bound.kwargs))
+
+
+def _tell(text: str) -> None:
+    """Print to whoever reads it; one that stops early, such as `head`, has seen enough."""
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _guarded(command: Callable[[], object]) -> int:

@@ -195,6 +195,7 @@ def test_check_finds_a_reward_function_that_is_not_there(told, run_file):
             "",
             """\
 error: `reward.py` has no function `exat` (did you mean `exact`?)
+  --set reward.reward=reward.py:exat
 help: it has `exact`
 """,
         )
@@ -314,3 +315,20 @@ sys.exit(f"{codes} {heavy}" if heavy or any(codes) else 0)
     assert done.stderr == ""
     assert done.returncode == 0
     assert "`ppo` is sound." in done.stdout
+
+
+def test_a_reader_that_stops_early_is_no_error():
+    root = str(Path(cli.__file__).parents[1])
+    script = "import sys; from flowrl.cli import main; sys.exit(main(['show', 'ppo', '--stage', 'plan']))"
+
+    with subprocess.Popen(
+        [sys.executable, "-c", script],
+        env={"PYTHONPATH": root},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        process.stdout.read(1)
+        process.stdout.close()
+        said = process.stderr.read()
+
+    assert (process.returncode, said) == (0, b"")

@@ -7,6 +7,7 @@ from flowrl.compiler.pipeline import compile_graph
 from flowrl.config.check import batches, check_inputs, check_run, cluster_of, trace_run
 from flowrl.config.run_file import RunFile, load_run_file
 from flowrl.data.spec import DataSpec
+from flowrl.errors import RewardError
 from flowrl.ir.graph import Graph
 from flowrl.report.subject import is_run_file, subject
 from flowrl.rewards.resolve import resolve
@@ -37,18 +38,25 @@ def _run_file(given: str, sets: Sequence[str]) -> list[str]:
     for key in check_inputs(run, traced.inputs).values():
         run.structure(DataSpec, key)
     for name in run.reward.functions:
-        _find_functions(run, run.structure(RewardSpec, f"reward.{name}"))
+        _find_functions(run, name)
     if run.eval is not None:
         run.structure(DataSpec, "eval.data")
     sound = f"`{run.source.file.name}` and its program `{traced.program.name}` are sound."
     return [sound, batches(run, graph), *_findings(traced)]
 
 
-def _find_functions(run: RunFile, spec: RewardSpec) -> None:
-    """Import the reward functions of the user's files; those of packages may take seconds."""
+def _find_functions(run: RunFile, name: str) -> None:
+    """Import a reward's functions from the user's files; those of packages may take seconds."""
+    spec = run.structure(RewardSpec, f"reward.{name}")
     for function in spec.functions.values():
         if isinstance(function, str) and ".py:" in function:
-            resolve(function, spec.options, run.resolve("."))
+            try:
+                resolve(function, spec.options, run.resolve("."))
+            except RewardError as error:
+                where = run.where(f"reward.{name}")
+                raise RewardError(
+                    error.problem, where=where, made=[error.where], hint=error.hint
+                ) from error
 
 
 def _findings(traced: Traced) -> list[str]:
