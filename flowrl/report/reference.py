@@ -25,7 +25,7 @@ used; the order of the nodes is an order in which they may run.
 graph    = ("graph" | "region") name [attributes] NEWLINE {input} {node} return ;
 input    = "input" value ":" type [pool] ["=" value] ;      (* = what it is in the graph around *)
 node     = value ":" type "=" call {region}                 (* one result *)
-         | value "=" call {"." result ":" type} {region} ;  (* none or several, a line each *)
+         | value "=" call {"." result ":" type [pool]} {region} ; (* none or several *)
 call     = op "(" [argument {"," argument}] ")" [attributes] [pool] [location] ;
 argument = value | number ;                                 (* numbers stand where they are used *)
 return   = "return" output {"," output} ;
@@ -40,8 +40,8 @@ location = "#" file ":" line ;                              (* the user's line *
 A region is a nested graph: indented, with its own numbering. Its inputs `outer.0`, `outer.1`, ...
 are values of the graph around it, `new.*` is what a forward pass gives the loss of an `update`,
 `fixed.*` what its `prologue` gives its `part`, `carry.*` and `mb.*` are a scan's carry and
-minibatch. Attributes at their defaults aren't printed. Outputs are the next versions of models and
-carried values, then `metrics.*`.
+minibatch. Attributes at their defaults aren't printed; the options of a tensor op are, unless they
+are None. Outputs are the next versions of models and carried values, then `metrics.*`.
 
 ## Types
 
