@@ -11,11 +11,18 @@ from flowrl.ir.builder import GraphBuilder, Rewriter
 from flowrl.ir.graph import CAPTURED, Graph, Node, Value
 from flowrl.ir.regions import map_regions, used_inputs
 from flowrl.ir.signature import Pattern, Signature
-from flowrl.ir.types import TensorType
+from flowrl.ir.types import TensorType, axes_of
 from flowrl.ops.model import Update
 from flowrl.ops.tensor import Constant, Per, TensorOp
 
 LINEAR = ("add", "sub", "neg")
+WITHOUT_LAST = TensorOp(
+    "arithmetic:sum",
+    Signature.parse("f32[..., token] -> f32[...]", ("x",)),
+    Per.SAMPLE,
+    (("over", "token"),),
+)
+"""Gives a value's form less its tokens."""
 
 
 def split_losses(graph: Graph, cluster: Cluster) -> Graph:
@@ -162,9 +169,12 @@ class _Splitter:
         """Return a value of the prologue in the shape of `value`, whose elements aren't read."""
         if value in self.in_prologue:
             return self.in_prologue[value]
-        for _, given in self.loss.inputs:
-            if given.type.axes == value.type.axes:  # type: ignore[union-attr]
+        axes = axes_of([value.type])
+        for name, given in self.loss.inputs:
+            if name.startswith("new.") and axes_of([given.type]) == axes:
                 return self.in_prologue[given]
+            if name.startswith("new.") and axes_of([given.type])[:-1] == axes:
+                return self.prologue.add(WITHOUT_LAST, [self.in_prologue[given]], node.loc)[0]
         raise _TwoPasses(f"{node.op.name} counts rows of {value.type}", node.loc)
 
 

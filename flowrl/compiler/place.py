@@ -1,13 +1,14 @@
 """Assign every node, and so every value, to a pool."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+
+import attrs
 
 from flowrl.compiler.cluster import Cluster
 from flowrl.ir.builder import Rewriter
-from flowrl.ir.graph import Graph, Node, Value
-from flowrl.ir.regions import map_regions
+from flowrl.ir.graph import Graph, Node, Op, Value
 from flowrl.ir.types import ModelType, TensorType
-from flowrl.ops.control import CONTROL
+from flowrl.ops.control import ControlOp
 from flowrl.ops.model import ModelOp, Score
 from flowrl.ops.tensor import Constant
 
@@ -18,8 +19,8 @@ def place(graph: Graph, cluster: Cluster) -> Graph:
     Control flow has no pool of its own: its nested graphs are placed node by node. A loss lives
     with its update. Models stay in the pool that trains them, or reads them if none does.
 
-    Requires: nothing. Ensures: every value has a pool, but models and data handed through control
-    flow keep theirs. A pool that is set already stays.
+    Requires: nothing. Ensures: every value has a pool; one handed into a nested graph, or out of
+    it, keeps its own. A pool that is set already stays.
     """
     return _place(graph, cluster, lambda value: value.pool or _home(value, graph, cluster))
 
@@ -28,14 +29,21 @@ def _place(graph: Graph, cluster: Cluster, pool_of_input: Callable[[Value], str]
     out = Rewriter(graph, pool_of_input)
     for node in graph.nodes:
         args = [out[arg] for arg in node.args]
-        if isinstance(node.op, CONTROL):
-            op = map_regions(
-                node.op, lambda region: _place(region, cluster, _inner(region, cluster))
-            )
+        if isinstance(node.op, ControlOp):
+            op = _place_regions(node.op, args, cluster)
             out.copy(node, args, op=op, pool=node.pool or cluster.pools[0].name)
         else:
             out.copy(node, args, pool=node.pool or _pool(node, args, cluster))
     return out.done()
+
+
+def _place_regions(op: ControlOp, args: Sequence[Value], cluster: Cluster) -> Op:
+    placed = {}
+    for name, region in op.regions().items():
+        outer = op.handed_in(name, args)
+        pools = {inner: arg.pool for (_, inner), arg in zip(region.inputs, outer, strict=True)}
+        placed[name] = _place(region, cluster, pools.__getitem__)
+    return attrs.evolve(op, **placed)  # type: ignore[misc]
 
 
 def _pool(node: Node, args: list[Value], cluster: Cluster) -> str:
@@ -67,10 +75,3 @@ def _home(value: Value, graph: Graph, cluster: Cluster) -> str:
     }
     use = next((use for use in ("train", "score", "generate") if use in uses), "train")
     return cluster.pool_of(value.type.role, use)
-
-
-def _inner(region: Graph, cluster: Cluster) -> Callable[[Value], str]:
-    def pool(value: Value) -> str:
-        return value.pool or _home(value, region, cluster)
-
-    return pool

@@ -74,7 +74,7 @@ class GraphBuilder:
         except TypeRuleError as rule:
             raise self._explain(op, rule, args, loc) from None
         self._consume(op, args, loc)
-        results = tuple(new_value(type, pool) for type in types)
+        results = tuple(new_value(t, op.result_pool(i, pool)) for i, t in enumerate(types))
         return self._append(Node(op, tuple(args), results, loc, pool))
 
     def _append(self, node: Node) -> tuple[Value, ...]:

@@ -70,6 +70,10 @@ class Op(ABC):
         """Return which of `count` arguments are consumed."""
         return self.consumes
 
+    def result_pool(self, index: int, pool: str) -> str:
+        """Return where result `index` is when the node has run in `pool`."""
+        return pool
+
     def result_names(self, count: int) -> tuple[str, ...]:
         """Return a name for each of `count` results."""
         return self.results if len(self.results) == count else tuple(map(str, range(count)))

@@ -62,7 +62,7 @@ def _node(node: Node, names: Names, locations: bool, indent: str) -> list[str]:
         inner = node.op.result_names(len(node.results))
         lines = [f"{indent}{number} = {call}{loc}"]
         lines += [
-            f"{indent}    .{name}: {value.type}"
+            f"{indent}    .{name}: {value.type}{_at(value.pool) if value.pool != node.pool else ''}"
             for name, value in zip(inner, node.results, strict=True)
         ]
     for name, region in node.op.regions().items():

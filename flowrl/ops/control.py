@@ -1,10 +1,12 @@
 """The op kinds of control flow; `flowrl.ops.flow` has the functions."""
 
-from typing import Any
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
 import attrs
 
-from flowrl.ir.graph import Graph, Op, Value
+from flowrl.ir.graph import UNPLACED, Graph, Op, Value
 from flowrl.ir.signature import TypeRuleError
 from flowrl.ir.types import (
     Axis,
@@ -44,8 +46,36 @@ class Batches:
     record: Any
 
 
+class ControlOp(Op):
+    """An op whose nested graphs the controller walks, each node in its own pool.
+
+    It moves nothing: arguments are handed in, and results handed out, where they are.
+    """
+
+    first: ClassVar[int] = 1
+    """The number of the first argument that is handed in."""
+
+    def handed_in(self, region: str, args: Sequence[Value]) -> tuple[Value, ...]:
+        """Return the arguments that are the inputs of a nested graph, in their order."""
+        graph = self.regions()[region]
+        own = len(graph.inputs) - graph.captures()
+        return (*args[self.first : self.first + own], *self.captured(region, tuple(args)))
+
+    @abstractmethod
+    def handed_out(self) -> Sequence[Value]:
+        """Return the values of a nested graph that are the results."""
+
+    def pools_of_outputs(self, region: str) -> Sequence[str]:
+        """Return where the outputs of a nested graph must be; "" is anywhere."""
+        return [UNPLACED] * len(self.regions()[region].outputs)
+
+    def result_pool(self, index: int, pool: str) -> str:
+        """Return where the nested graph makes the result."""
+        return self.handed_out()[index].pool or pool
+
+
 @attrs.frozen
-class Scan(Op):
+class Scan(ControlOp):
     """Run `body` once for each minibatch, handing a carry from turn to turn."""
 
     body: Graph
@@ -56,6 +86,15 @@ class Scan(Op):
     def consumed(self, count: int) -> tuple[int, ...]:
         """The models of the carry."""
         return tuple(1 + index for index in self.models)
+
+    def handed_out(self) -> Sequence[Value]:
+        """The carry of the last turn, and the statistics of all."""
+        return [value for _, value in self.body.outputs]
+
+    def pools_of_outputs(self, region: str) -> Sequence[str]:
+        """The carry ends a turn where it began it."""
+        start = [value.pool for _, value in self.body.inputs[: self.carry]]
+        return start + [UNPLACED] * (len(self.body.outputs) - self.carry)
 
     def result_names(self, count: int) -> tuple[str, ...]:
         """The names that the body's outputs have."""
@@ -73,7 +112,7 @@ class Scan(Op):
 
 
 @attrs.frozen
-class Cond(Op):
+class Cond(ControlOp):
     """Run one of two graphs."""
 
     then: Graph
@@ -83,6 +122,16 @@ class Cond(Op):
     def consumed(self, count: int) -> tuple[int, ...]:
         """The models among the operands."""
         return tuple(1 + index for index in self.models)
+
+    def handed_out(self) -> Sequence[Value]:
+        """What `then` returns."""
+        return [value for _, value in self.then.outputs]
+
+    def pools_of_outputs(self, region: str) -> Sequence[str]:
+        """What `orelse` returns is brought to where `then` has it."""
+        if region == "orelse":
+            return [value.pool for _, value in self.then.outputs]
+        return super().pools_of_outputs(region)
 
     def infer(self, predicate: Type, *args: Type) -> tuple[Type, ...]:
         """bool[], operands, captured -> what both graphs return."""
@@ -95,7 +144,7 @@ class Cond(Op):
 
 
 @attrs.frozen
-class SampleUntil(Op):
+class SampleUntil(ControlOp):
     """Draw rows of the data until enough groups are kept."""
 
     draw: Graph
@@ -107,6 +156,12 @@ class SampleUntil(Op):
     surplus_axes: tuple[tuple[Axis, Axis], ...] = attrs.field(repr=False)
     number: int = attrs.field(default=0, repr=False)
     effect = True
+    first = 0
+
+    def handed_out(self) -> Sequence[Value]:
+        """What `draw` returns, for batch and surplus; the count is where `keep` is."""
+        keep, *drawn = (value for _, value in self.draw.outputs)
+        return [*drawn, *drawn, keep]
 
     def result_names(self, count: int) -> tuple[str, ...]:
         """Batch and surplus under the names that `draw` returns, then `drawn`."""
@@ -119,10 +174,6 @@ class SampleUntil(Op):
         batch, surplus = SelectionType(self.batch_axes), SelectionType(self.surplus_axes)
         tensors = [type for type in types if isinstance(type, TensorType)]
         return (*map(batch.rename, tensors), *map(surplus.rename, tensors), i32())
-
-
-CONTROL = (Scan, Cond, SampleUntil)
-"""Ops whose nested graphs the controller walks, each node in its own pool."""
 
 
 def _next(type: Type) -> Type:
