@@ -13,7 +13,7 @@ def score_function(pool: RewardPool, policy: Policy) -> ScoreFunction:
     """Return the function that scores completions by each of several rewards.
 
     It raises the first failure that `policy` does not go on from; the others are None, and
-    counted.
+    counted. It takes steps from 0, as the runtime counts, and names them from 1, as logs do.
     """
 
     def score(
@@ -27,7 +27,7 @@ def score_function(pool: RewardPool, policy: Policy) -> ScoreFunction:
         counts: dict[str, float] = defaultdict(float)
         for name in functions:
             scores = pool.score(name, rows, completions)
-            scores.check(policy, rows, samples, step)
+            scores.check(policy, rows, samples, step + 1)
             values.append(scores.values)
             for metric, count in scores.counts().items():
                 counts[metric] += count

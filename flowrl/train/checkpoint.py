@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from flowrl.ir.program import Input, Kind
 from flowrl.runtime.host import Host
+from flowrl.runtime.rows import Cursor
+from flowrl.train.folder import writing
 
 STATE = "state.json"
-"""Written last into the folder: a checkpoint without it isn't whole."""
+"""Where the run stood."""
 
 
 def save_checkpoint(
@@ -19,40 +20,40 @@ def save_checkpoint(
     step: int,
     host: Host,
     tokenizers: Mapping[str, Any],
-    inputs: tuple[Input, ...],
-    carry: Mapping[str, Any],
-    positions: Mapping[str, int],
-) -> Path:
+    carried: Mapping[str, Any],
+    cursors: Mapping[str, Cursor],
+) -> None:
     """Write the trained models, the carried values and the place in the data.
 
-    The folder appears whole or not at all; one that is there already is replaced.
+    The folder appears whole or not at all.
 
     Args:
-        folder: of the checkpoint; each trained role gets a folder inside, with its tokenizer.
+        folder: of the checkpoint, which isn't there yet; each trained role gets a folder inside,
+            with its tokenizer.
         step: how many steps are done.
         host: has the models.
         tokenizers: by role.
-        inputs: the program's arguments.
-        carry: after that step.
-        positions: rows drawn of each data input.
+        carried: the values of `fl.Carry` arguments after that step, by name.
+        cursors: the place in the data of each input.
 
-    Returns:
-        The folder.
+    Raises:
+        RunFileError: it can't be written.
     """
     draft = folder.with_name(f".{folder.name}.{os.getpid()}")
-    shutil.rmtree(draft, ignore_errors=True)
-    draft.mkdir(parents=True)
-    trained = [role for role, resident in host.models.items() if hasattr(resident.engine, "update")]
-    for role in trained:
-        host.models[role].engine.save(str(draft / role))  # type: ignore[attr-defined]
-        tokenizers[role].save_pretrained(draft / role)
+    trained = {r: m for r, m in host.models.items() if hasattr(m.engine, "update")}
     state = {
         "step": step,
-        "versions": {role: host.models[role].version for role in trained},
-        "carry": {spec.name: carry[spec.name] for spec in inputs if spec.kind is Kind.CARRY},
-        "data": dict(positions),
+        "versions": {role: model.version for role, model in trained.items()},
+        "carry": dict(carried),
+        "data": {name: cursor.position for name, cursor in cursors.items()},
     }
-    (draft / STATE).write_text(json.dumps(state, indent=1))
-    shutil.rmtree(folder, ignore_errors=True)
-    draft.rename(folder)
-    return folder
+    try:
+        with writing(folder):
+            for role, model in trained.items():
+                (draft / role).mkdir(parents=True)
+                model.engine.save(str(draft / role))  # type: ignore[attr-defined]
+                tokenizers[role].save_pretrained(draft / role)
+            (draft / STATE).write_text(json.dumps(state, indent=1))
+            draft.rename(folder)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)

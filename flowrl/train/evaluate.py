@@ -1,7 +1,6 @@
 """Evaluation: a program without updates, run on held-out prompts."""
 
-from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +13,19 @@ from flowrl.data.dataset import Dataset
 from flowrl.errors import RunFileError
 from flowrl.rewards.pool import RewardPool
 from flowrl.rewards.scoring import score_function
+from flowrl.runtime.engine import Generator, load
 from flowrl.runtime.executor import LocalExecutor
-from flowrl.runtime.host import Host
+from flowrl.runtime.host import Host, Resident
 from flowrl.runtime.local import RoleSetup, load_models, pin_threads
 from flowrl.stages import Lowered, trace
-from flowrl.train.prepare import load_tokenizers, open_one, role_setup
-
-CHUNK = 256
-"""Prompts that are sampled in one go."""
+from flowrl.train.prepare import (
+    load_tokenizers,
+    lower,
+    open_one,
+    open_pool,
+    reader,
+    role_setup,
+)
 
 
 @attrs.frozen(eq=False)
@@ -29,6 +33,12 @@ class Evaluation:
     """Held-out prompts, and the program that scores a model on them.
 
     Its seeds are its own, so that it changes nothing in training; each evaluation draws the same.
+
+    Attributes:
+        lowered: `programs/evaluate.py`, as `[eval]` sets it.
+        data: the held-out prompts.
+        prompts: how many of them, from the first.
+        host: its own, with what it needs but for the model.
     """
 
     lowered: Lowered
@@ -36,36 +46,53 @@ class Evaluation:
     prompts: int
     host: Host
 
-    def run(self) -> dict[str, float]:
-        """Return the metrics of the model as it is now: `eval/reward`, `eval/greedy`, ..."""
-        cursor = self.data.cursor()
-        totals: dict[str, float] = defaultdict(float)
-        for start in range(0, self.prompts, CHUNK):
-            count = min(CHUNK, self.prompts - start)
-            executor = LocalExecutor(
-                self.lowered.graph, self.lowered.traced.inputs, self.host, count
-            )
-            metrics = executor.step(executor.first(), {"prompts": cursor}, start).metrics
-            for name, value in metrics.items():
-                totals[name] += value * count
-        counted = ("tokens/", "reward/")
-        means = {name: value / self.prompts for name, value in totals.items()}
-        return {f"eval/{n}": value for n, value in means.items() if not n.startswith(counted)}
+    def run(self, model: Resident, generator: Generator) -> dict[str, float]:
+        """Return the metrics of a model as it is now: `eval/reward`, `eval/greedy`, ..."""
+        self.host.models = {"policy": Resident("policy", model.engine, model.version)}
+        self.host.generators = {"policy": generator}
+        inputs = self.lowered.traced.inputs
+        executor = LocalExecutor(self.lowered.graph, inputs, self.host, self.prompts)
+        done = executor.step(executor.first(), {"prompts": self.data.cursor()}, 0)
+        return {f"eval/{name}": value for name, value in done.metrics.items()}
+
+    def generator(self) -> Generator:
+        """Return a generator for a model that training doesn't sample from."""
+        setup = self.lowered.models["policy"]
+        made: Generator = load("generate", setup.generator)(
+            setup.model, self.host.decoders["policy"]
+        )
+        return made
 
 
 def open_evaluation(
-    run: RunFile, table: EvalTable, role: str, tokenizer: Any, pool: RewardPool, host: Host
-) -> Evaluation:
-    """Return the evaluation that `[eval]` describes, of the model that `host` has for `role`.
+    run: RunFile, setup: RoleSetup, tokenizer: Any, pool: RewardPool
+) -> Evaluation | None:
+    """Return the evaluation that `[eval]` describes, if there is one.
+
+    Args:
+        run: the run file.
+        setup: of the model that is evaluated.
+        tokenizer: of that model.
+        pool: calls the rewards.
 
     Raises:
         FlowrlError: the data or the settings can't be used.
     """
-    lowered = lower_evaluation(run, table, role_setup(run, role))
+    if run.eval is None:
+        return None
+    lowered = lower_evaluation(run, run.eval, setup)
     data = open_one(run, "eval.data", "prompts", tokenizer, pool)
-    count = min(data.rows, table.prompts or data.rows)
-    ordered = attrs.evolve(data, shuffle=False, sampler=None, epochs=None)
-    return Evaluation(lowered, ordered, count, _host(run, lowered, role, tokenizer, pool, host))
+    setup, policy = lowered.models["policy"], run.reward.on_reward_error
+    host = Host(
+        sampling={"policy": setup.sampling},
+        decoders={"policy": tokenizer},
+        score=score_function(pool, policy),
+        drop_failed=policy == "drop_group",
+        sequences_per_block={"policy": setup.sequences_per_block},
+        seed=Host(seed=run.train.seed).seed_of(-1),
+    )
+    in_order = attrs.evolve(data, shuffle=False, sampler=None, epochs=None)
+    return Evaluation(lowered, in_order, min(data.rows, run.eval.prompts or data.rows), host)
 
 
 def lower_evaluation(run: RunFile, table: EvalTable, setup: RoleSetup) -> Lowered:
@@ -91,35 +118,12 @@ def lower_evaluation(run: RunFile, table: EvalTable, setup: RoleSetup) -> Lowere
     return trace(program, **settings).lower(models={"policy": setup})
 
 
-def _host(
-    run: RunFile, lowered: Lowered, role: str, tokenizer: Any, pool: RewardPool, training: Host
-) -> Host:
-    setup = lowered.models["policy"]
-    host = Host(
-        models={"policy": training.models[role]},
-        sampling={"policy": setup.sampling},
-        decoders={"policy": tokenizer},
-        score=score_function(pool, run.reward.on_reward_error),
-        drop_failed=run.reward.on_reward_error == "drop_group",
-        sequences_per_block={"policy": setup.sequences_per_block},
-        seed=training.seed_of(-1),
-    )
-    host.generators = {"policy": training.generators.get(role) or _generator(setup, tokenizer)}
-    return host
-
-
-def _generator(setup: RoleSetup, tokenizer: Any) -> Any:
-    from flowrl.runtime.engine import load
-
-    return load("generate", setup.generator)(setup.model, tokenizer)
-
-
 def eval_checkpoint(
     path: str,
     checkpoint: str,
     sets: tuple[str, ...] = (),
     say: Callable[[str], None] = print,
-) -> Mapping[str, float]:
+) -> dict[str, float]:
     """Evaluate a checkpoint as the `[eval]` of a run file says.
 
     Args:
@@ -128,37 +132,30 @@ def eval_checkpoint(
         sets: `a.b=value` texts over the run file.
         say: is told each line to print.
 
+    Returns:
+        The metrics; those of the run's own evaluation at that step.
+
     Raises:
         FlowrlError: the run file, the checkpoint or the data can't be used.
     """
     run = load_run_file(path, sets)
     if run.eval is None:
         raise RunFileError(
-            f"{path} has no [eval]", hint="add `[eval]` with `[eval.data]` for what differs"
+            f"{path} has no [eval]", hint="add `[eval]`, with `[eval.data]` for what differs"
         )
-    role = "policy" if "policy" in run.models else next(iter(run.models))
+    role = reader(lower(run))
     setup = role_setup(run, role)
-    setup = attrs.evolve(
-        setup, model=attrs.evolve(setup.model, path=str(_folder(checkpoint, role)))
-    )
-    lowered = lower_evaluation(run, run.eval, setup)
-    pin_threads(run.engines.threads)
+    spec = attrs.evolve(setup.model, path=str(_folder(checkpoint, role)))
+    lowered = lower_evaluation(run, run.eval, attrs.evolve(setup, model=spec))
     tokenizers = load_tokenizers(lowered)
-    from flowrl.rewards.spec import RewardSpec
-
-    specs = {n: run.structure(RewardSpec, f"reward.{n}") for n in run.reward.functions}
-    with RewardPool(specs, workers=run.reward.workers, folder=run.resolve(".")) as pool:
-        host = Host(seed=run.train.seed)
+    with open_pool(run) as pool:
+        evaluation = open_evaluation(run, lowered.models["policy"], tokenizers["policy"], pool)
+        assert evaluation is not None
+        say(evaluation.data.sentence())
+        pin_threads(run.engines.threads)
+        host = Host()
         load_models(lowered.graph, lowered.models, tokenizers, host)
-        tokenizer = tokenizers["policy"]
-        data = open_one(run, "eval.data", "prompts", tokenizer, pool)
-        say(data.sentence())
-        host.models[role] = host.models["policy"]
-        host.generators = {role: host.generators["policy"]}
-        ordered = attrs.evolve(data, shuffle=False, sampler=None, epochs=None)
-        count = min(data.rows, run.eval.prompts or data.rows)
-        own = _host(run, lowered, role, tokenizer, pool, host)
-        metrics = Evaluation(lowered, ordered, count, own).run()
+        metrics = evaluation.run(host.models["policy"], host.generators["policy"])
     for name, value in metrics.items():
         say(f"{name}: {value:.4f}")
     return metrics
@@ -166,5 +163,11 @@ def eval_checkpoint(
 
 def _folder(checkpoint: str, role: str) -> Path:
     """Return the model's folder in a checkpoint, or the folder itself."""
-    inner = Path(checkpoint) / role
-    return inner if inner.is_dir() else Path(checkpoint)
+    for folder in (Path(checkpoint) / role, Path(checkpoint)):
+        if (folder / "config.json").is_file():
+            return folder
+    raise RunFileError(
+        f"no checkpoint of `{role}`: neither the folder nor its `{role}/` has a config.json",
+        where=f"  {checkpoint}",
+        hint="give a folder that a run wrote, such as runs/NAME/checkpoint",
+    )

@@ -1,42 +1,49 @@
-"""Where metrics go: a JSONL file and TensorBoard."""
+"""What a run writes as it goes on: metrics to a JSONL file and TensorBoard, sampled texts."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TextIO
+
+import attrs
 
 from flowrl.config.schema import LogTable
+from flowrl.runtime.host import ScoreFunction, Scores
+from flowrl.runtime.rows import Row
+from flowrl.train.folder import writing
 
 
 class MetricLog:
     """Writes one record a step, as `[log]` says."""
 
     def __init__(self, folder: Path, table: LogTable) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        self.file = (folder / "metrics.jsonl").open("w") if table.jsonl else None
+        self.folder, self.closing = folder, ExitStack()
+        self.file: TextIO | None = None
         self.board: Any = None
+        if table.jsonl:
+            self.file = self.closing.enter_context((folder / "metrics.jsonl").open("w"))
         if table.tensorboard:
             from torch.utils.tensorboard import SummaryWriter
 
             self.board = SummaryWriter(str(folder / "tensorboard"))
+            self.closing.callback(self.board.close)
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Write the metrics after `step` steps."""
-        if self.file:
-            rounded = {name: float(f"{value:.6g}") for name, value in metrics.items()}
-            self.file.write(json.dumps({"step": step, **rounded}) + "\n")
-            self.file.flush()
-        if self.board:
-            for name, value in metrics.items():
-                self.board.add_scalar(name, value, step)
+        """Write the metrics after `step` steps.
 
-    def close(self) -> None:
-        """Finish both files."""
-        if self.file:
-            self.file.close()
-        if self.board:
-            self.board.close()
+        Raises:
+            RunFileError: they can't be written.
+        """
+        with writing(self.folder):
+            if self.file:
+                rounded = {name: float(f"{value:.6g}") for name, value in metrics.items()}
+                self.file.write(json.dumps({"step": step, **rounded}) + "\n")
+                self.file.flush()
+            if self.board:
+                for name, value in metrics.items():
+                    self.board.add_scalar(name, value, step)
 
     def __enter__(self) -> Self:
         return self
@@ -47,4 +54,41 @@ class MetricLog:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.close()
+        self.closing.close()
+
+
+@attrs.define(eq=False)
+class SampleLog:
+    """Scores as `score` does, and writes the first completions of each step to a JSONL file.
+
+    A record has `step`, `row` (file and row), `sample`, `prompt`, `completion` and `rewards`, by
+    name; null where a reward function failed.
+    """
+
+    file: Path
+    count: int
+    score: ScoreFunction
+    _step: int = -1
+    _left: int = 0
+
+    def __call__(
+        self,
+        functions: Sequence[str],
+        rows: Sequence[Row],
+        completions: Sequence[str],
+        samples: Sequence[int],
+        step: int,
+    ) -> Scores:
+        """Return the scores; see `flowrl.runtime.host.ScoreFunction`."""
+        scores = self.score(functions, rows, completions, samples, step)
+        if step != self._step:
+            self._step, self._left = step, self.count
+        taken = min(self._left, len(rows))
+        self._left -= taken
+        with writing(self.file), self.file.open("a") as file:
+            for i in range(taken):
+                rewards = dict(zip(functions, (of[i] for of in scores.values), strict=True))
+                texts = {"prompt": rows[i].prompt, "completion": completions[i]}
+                where = {"step": step + 1, "row": rows[i].where, "sample": samples[i]}
+                file.write(json.dumps({**where, **texts, "rewards": rewards}) + "\n")
+        return scores

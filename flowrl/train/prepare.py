@@ -87,11 +87,20 @@ def prepare(run: RunFile, lowered: Lowered) -> Iterator[Prepared]:
     Raises:
         FlowrlError: a reward, a tokenizer or a row of the data can't be used.
     """
-    specs = {name: run.structure(RewardSpec, f"reward.{name}") for name in run.reward.functions}
     tokenizers = load_tokenizers(lowered)
-    with RewardPool(specs, workers=run.reward.workers, folder=run.resolve(".")) as pool:
+    with open_pool(run) as pool:
         data = open_inputs(run, lowered, tokenizers, pool)
         yield Prepared(run, lowered, tokenizers, data, pool)
+
+
+def open_pool(run: RunFile) -> RewardPool:
+    """Start the workers that call the reward functions.
+
+    Raises:
+        RewardError: a function can't be found or imported.
+    """
+    specs = {name: run.structure(RewardSpec, f"reward.{name}") for name in run.reward.functions}
+    return RewardPool(specs, workers=run.reward.workers, folder=run.resolve("."))
 
 
 def load_tokenizers(lowered: Lowered) -> dict[str, Any]:

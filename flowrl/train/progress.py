@@ -26,27 +26,41 @@ class Progress:
     show: Callable[[str, bool], None]
     started: float = attrs.field(factory=time.monotonic)
 
+    def begin(self) -> None:
+        """Start the clock of the steps."""
+        self.started = time.monotonic()
+
     def step(self, number: int, done: Step) -> None:
         """Show a step that is done."""
-        self.show(self._line(number, done), number == self.steps)
+        line = step_line(number, self.steps, done, time.monotonic() - self.started)
+        self.show(line, number == self.steps)
 
     def note(self, text: str) -> None:
         """Show a line that stays."""
         self.show(text, True)
 
-    def _line(self, number: int, done: Step) -> str:
-        metrics, seconds = done.metrics, sum(done.seconds.values())
-        parts = [f"step {number}/{self.steps}"]
-        parts += [f"reward {metrics['reward']:.3f}"] if "reward" in metrics else []
-        parts += [f"loss {value:.4f}" for value in _all(metrics, "/loss")[:1]]
-        kls = _all(metrics, "/kl") or _all(metrics, "/kl_old")
-        parts += [f"kl {value:.4f}" for value in kls[:1]]
-        if "tokens/sampled" in metrics and seconds:
-            parts.append(f"{metrics['tokens/sampled'] / seconds:,.0f} tokens/s")
-        phases = [f"{name} {spent:.2f}" for name, spent in done.seconds.items() if spent >= 0.005]
-        parts.append(f"{seconds:.2f} s ({', '.join(phases)})")
-        left = (time.monotonic() - self.started) / number * (self.steps - number)
-        return " | ".join([*parts, f"ETA {left / 60:.0f}:{left % 60:02.0f}"])
+
+def step_line(number: int, steps: int, done: Step, elapsed: float) -> str:
+    """Return one line about a step: reward, loss, KL, speed, seconds a phase, time left.
+
+    Args:
+        number: of the step, from 1.
+        steps: of the run.
+        done: what the step gave.
+        elapsed: seconds since the first step began.
+    """
+    metrics, seconds = done.metrics, sum(done.seconds.values())
+    parts = [f"step {number}/{steps}"]
+    parts += [f"reward {metrics['reward']:.3f}"] if "reward" in metrics else []
+    parts += [f"loss {value:.4f}" for value in _all(metrics, "/loss")[:1]]
+    kls = _all(metrics, "/kl") or _all(metrics, "/kl_old")
+    parts += [f"kl {value:.4f}" for value in kls[:1]]
+    if "tokens/sampled" in metrics and seconds:
+        parts.append(f"{metrics['tokens/sampled'] / seconds:,.0f} tokens/s")
+    phases = [f"{name} {spent:.2f}" for name, spent in done.seconds.items() if spent >= 0.005]
+    parts.append(f"{seconds:.2f} s" + (f" ({', '.join(phases)})" if phases else ""))
+    left = round(elapsed / number * (steps - number))
+    return " | ".join([*parts, f"ETA {left // 60}:{left % 60:02}"])
 
 
 def _all(metrics: Mapping[str, float], ending: str) -> list[float]:
@@ -71,7 +85,7 @@ def progress(steps: int, console: str) -> Iterator[Progress]:
     with Live(console=Console(), refresh_per_second=4) as live:
 
         def show(text: str, stays: bool) -> None:
-            live.console.print(text, highlight=False) if stays else live.update(Text(text))
+            live.console.print(Text(text)) if stays else live.update(Text(text))
 
         yield Progress(steps, show)
 

@@ -1,21 +1,24 @@
-"""The loop: step, log, evaluate, save."""
+"""The loop: step, log, save, evaluate."""
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import attrs
 
 from flowrl.compiler.findings import findings
 from flowrl.config.check import batches
-from flowrl.config.run_file import RunFile, load_run_file
+from flowrl.config.run_file import load_run_file
 from flowrl.errors import EngineError
+from flowrl.ir.program import Kind
 from flowrl.rewards.scoring import score_function
-from flowrl.runtime.executor import Step
+from flowrl.runtime.executor import Carry, Step
+from flowrl.runtime.host import ScoreFunction
+from flowrl.runtime.rows import Cursor
 from flowrl.stages import Compiled
 from flowrl.train.checkpoint import save_checkpoint
 from flowrl.train.evaluate import Evaluation, open_evaluation
-from flowrl.train.loggers import MetricLog
+from flowrl.train.folder import open_folder
+from flowrl.train.loggers import MetricLog, SampleLog
 from flowrl.train.prepare import Prepared, lower, prepare, reader
 from flowrl.train.progress import Progress, progress
 
@@ -29,105 +32,135 @@ def run_file(path: str, sets: tuple[str, ...] = ()) -> Path:
 
     Raises:
         FlowrlError: something in the run file, the program, the data, a reward or a model is
-            wrong; all that can be known before models load is found before.
+            wrong, or the run's folder has results already; all that can be known before models
+            load is found before.
     """
     run = load_run_file(path, sets)
     with progress(run.train.steps, run.log.console) as show:
         lowered = lower(run)
         show.note(batches(run, lowered.graph))
-        for finding in findings(lowered.traced.program, lowered.traced.hyperparameters):
+        traced = lowered.traced
+        for finding in findings(traced.program, traced.hyperparameters, traced.sampling):
             show.note(finding)
         with prepare(run, lowered) as ready:
             for data in ready.data.values():
                 show.note(data.sentence())
-            return Loop.of(ready, show).run()
+            open_folder(run.folder)
+            try:
+                return Loop.of(ready, show).run()
+            except KeyboardInterrupt:
+                show.note(f"interrupted; what was written is in {run.folder}")
+                raise
 
 
 @attrs.frozen(eq=False)
 class Loop:
-    """One run, with its models loaded."""
+    """One run, with its models loaded.
+
+    Attributes:
+        ready: the run file, the data and the reward workers.
+        compiled: the program.
+        evaluated: the role that is evaluated.
+        evaluation: that of `[eval]`.
+        show: is told of each step.
+        cursors: the place in the data of each input.
+    """
 
     ready: Prepared
     compiled: Compiled
+    evaluated: str
     evaluation: Evaluation | None
     show: Progress
+    cursors: Mapping[str, Cursor]
 
     @classmethod
     def of(cls, ready: Prepared, show: Progress) -> "Loop":
-        """Load the models of a prepared run."""
-        run, policy = ready.run, ready.run.reward.on_reward_error
+        """Load the models of a prepared run, once its held-out data are read."""
+        run, role = ready.run, reader(ready.lowered)
+        setup, tokenizer = ready.lowered.models[role], ready.tokenizers[role]
+        evaluation = open_evaluation(run, setup, tokenizer, ready.pool)
+        if evaluation is not None:
+            show.note(f"held out: {evaluation.data.sentence()}")
         compiled = ready.lowered.compile(
             rows_per_step=run.train.prompts_per_step,
             tokenizers=ready.tokenizers,
-            score=score_function(ready.pool, policy),
-            drop_failed=policy == "drop_group",
+            score=_score(ready),
+            drop_failed=run.reward.on_reward_error == "drop_group",
             seed=run.train.seed,
             threads=run.engines.threads,
         )
-        evaluation = None
-        if run.eval is not None:
-            role = reader(ready.lowered)
-            host, tokenizer = compiled.executor.host, ready.tokenizers[role]
-            evaluation = open_evaluation(run, run.eval, role, tokenizer, ready.pool, host)
-            show.note(f"held out: {evaluation.data.sentence()}")
-        return cls(ready, compiled, evaluation, show)
+        cursors = {name: data.cursor() for name, data in ready.data.items()}
+        return cls(ready, compiled, role, evaluation, show, cursors)
 
     def run(self) -> Path:
         """Run all steps; return the last checkpoint's folder."""
-        run = self.ready.run
-        carry = self.compiled.first()
-        cursors = {name: data.cursor() for name, data in self.ready.data.items()}
+        run, carry = self.ready.run, self.compiled.first()
         with MetricLog(run.folder, run.log) as log:
             self._evaluate(0, log)
+            self.show.begin()
             for number in range(1, run.train.steps + 1):
-                done = self.compiled.executor.step(carry, cursors, number - 1)
-                carry = done.carry
-                _check_gap(run, done.metrics, number)
+                done = self.compiled.executor.step(carry, self.cursors, number - 1)
                 self._record(number, done, log)
+                self._check_gap(number, carry, done.metrics)
+                carry = done.carry
+                self._save(number, carry)
                 self._evaluate(number, log)
-                last = number == run.train.steps
-                every = run.train.checkpoint_every
-                if not last and every and number % every == 0:
-                    self._save(run.folder / f"checkpoint-{number}", number, carry, cursors)
-            return self._save(run.folder / "checkpoint", run.train.steps, carry, cursors)
+        return run.folder / "checkpoint"
 
     def _record(self, number: int, done: Step, log: MetricLog) -> None:
         self.show.step(number, done)
-        if number % self.ready.run.log.every_steps == 0 or number == self.ready.run.train.steps:
+        if number % self.ready.run.log.every_steps == 0 or self._last(number):
             phases = {f"seconds/{name}": spent for name, spent in done.seconds.items()}
             log.write(number, {**done.metrics, **phases, "seconds": sum(done.seconds.values())})
 
+    def _save(self, number: int, carry: Carry) -> None:
+        run, executor = self.ready.run, self.compiled.executor
+        every = run.train.checkpoint_every
+        if not self._last(number) and (not every or number % every):
+            return
+        folder = run.folder / ("checkpoint" if self._last(number) else f"checkpoint-{number}")
+        carried = {s.name: carry[s.name] for s in executor.inputs if s.kind is Kind.CARRY}
+        save_checkpoint(folder, number, executor.host, self.ready.tokenizers, carried, self.cursors)
+        self.show.note(f"checkpoint: {folder}")
+
     def _evaluate(self, number: int, log: MetricLog) -> None:
-        table = self.ready.run.eval
+        table, host = self.ready.run.eval, self.compiled.executor.host
         if self.evaluation is None or table is None:
             return
-        last = number == self.ready.run.train.steps
-        due = last or (table.every_steps and number % table.every_steps == 0)
+        every = table.every_steps
+        due = self._last(number) or (every and number % every == 0)
         if due if number else table.at_start:
-            metrics = self.evaluation.run()
+            model = host.models[self.evaluated]
+            generator = host.generators.get(self.evaluated) or self.evaluation.generator()
+            metrics = self.evaluation.run(model, generator)
             log.write(number, metrics)
-            shown = ", ".join(f"{name} {value:.3f}" for name, value in metrics.items())
-            self.show.note(f"step {number}: {shown}")
+            shown = {n: x for n, x in metrics.items() if x or not n.startswith("eval/reward/")}
+            self.show.note(f"step {number}: {', '.join(f'{n} {x:.3f}' for n, x in shown.items())}")
 
-    def _save(
-        self, folder: Path, step: int, carry: Mapping[str, Any], cursors: Mapping[str, Any]
-    ) -> Path:
-        positions = {name: cursor.position for name, cursor in cursors.items()}
-        inputs, host = self.compiled.executor.inputs, self.compiled.executor.host
-        save_checkpoint(folder, step, host, self.ready.tokenizers, inputs, carry, positions)
-        self.show.note(f"checkpoint: {folder}")
-        return folder
-
-
-def _check_gap(run: RunFile, metrics: Mapping[str, float], step: int) -> None:
-    """Stop the run if engine and trainer disagree on what was sampled."""
-    limit = run.train.max_logprob_mismatch
-    for name, value in metrics.items():
-        if limit is not None and name.endswith("/logprob_gap_max") and not value <= limit:
+    def _check_gap(self, number: int, before: Carry, metrics: Mapping[str, float]) -> None:
+        """Stop the run if engine and trainer disagree on what was sampled."""
+        limit = self.ready.run.train.max_logprob_mismatch
+        for role in before:
+            name = f"{role}/logprob_gap_max"
+            if limit is None or (value := metrics.get(name, 0.0)) <= limit:
+                continue
+            loaded, trained = self.compiled.executor.host.loaded[role][1], before[role].version
             raise EngineError(
-                f"{name} is {value:.4g} at step {step}; at most {limit:g} is allowed: engine and "
-                "trainer give other log-probabilities to the same tokens under the same weights",
-                where=run.where("train.max_logprob_mismatch"),
+                f"{name} is {value:.4g} at step {number}; at most {limit:g} is allowed: the engine "
+                f"(weights of version {loaded}) and the trainer (version {trained}) give other "
+                "log-probabilities to the same tokens",
+                where=self.ready.run.where("train.max_logprob_mismatch"),
                 hint="look for stale weights or caches in the engine, another temperature, or "
                 "lower precision (bfloat16 alone gives up to 0.3)",
             )
+
+    def _last(self, number: int) -> bool:
+        return number == self.ready.run.train.steps
+
+
+def _score(ready: Prepared) -> ScoreFunction:
+    run = ready.run
+    score = score_function(ready.pool, run.reward.on_reward_error)
+    if not run.log.samples:
+        return score
+    return SampleLog(run.folder / "samples.jsonl", run.log.samples, score)

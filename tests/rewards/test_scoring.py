@@ -33,5 +33,5 @@ def test_each_reward_scores_every_completion_and_failures_are_counted(two_reward
 def test_under_fail_the_first_failure_ends_the_step(two_rewards, rows):
     score = score_function(two_rewards, "fail")
 
-    with pytest.raises(RewardError, match=r"returned None\n  data.jsonl:2 .*, sample 1, step 5"):
+    with pytest.raises(RewardError, match=r"returned None\n  data.jsonl:2 .*, sample 1, step 6"):
         score(["length", "strict"], rows(2), ["a", "bad"], [0, 1], 5)

@@ -219,7 +219,7 @@ class TorchTrainer(TorchScorer):
     def _check_finite(self, what: str, value: float, step: int) -> None:
         if not math.isfinite(value):
             raise EngineError(
-                f"{self.role}: the {what} of step {step} is {value}; no weight was changed",
+                f"{self.role}: the {what} of step {step + 1} is {value}; no weight was changed",
                 hint="look for infinite rewards or ratios in this batch, or lower learning_rate",
             )
 

@@ -232,7 +232,7 @@ def test_a_loss_that_is_not_finite_changes_no_weight(model_folder, batch, value)
     trainer = trainer_of(model_folder("llama"))
     before = trainer.state_dict()
 
-    with pytest.raises(EngineError, match=f"model: the loss of step 7 is {value}; no weight"):
+    with pytest.raises(EngineError, match=f"model: the loss of step 8 is {value}; no weight"):
         trainer.update(batch, ["logprobs"], 1.0, Constant(value), step=7)
 
     assert_close(trainer.state_dict(), before, rtol=0, atol=0)
@@ -276,7 +276,7 @@ def test_a_gradient_that_is_not_finite_changes_no_weight(model_folder, batch):
         trainer.update(batch, ["logprobs"], 1.0, Cliff(), step=7)
 
     assert str(error.value) == snapshot("""\
-model: the gradient norm of step 7 is nan; no weight was changed
+model: the gradient norm of step 8 is nan; no weight was changed
 help: look for infinite rewards or ratios in this batch, or lower learning_rate\
 """)
     assert_close(trainer.state_dict(), before, rtol=0, atol=0)

@@ -1,0 +1,50 @@
+"""The folder of a run: its own, and known to be writable before anything costly starts."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryFile
+
+from safetensors import SafetensorError
+
+from flowrl.errors import RunFileError
+
+RESULTS = ("metrics.jsonl", "samples.jsonl", "checkpoint*")
+"""What a run leaves in its folder, as globs."""
+
+
+def open_folder(folder: Path) -> None:
+    """Make a run's folder.
+
+    Raises:
+        RunFileError: it can't be written to, or it has the results of another run.
+    """
+    found = sorted(path.name for glob in RESULTS for path in folder.glob(glob))
+    if found:
+        raise RunFileError(
+            f"the run's folder has results already: {', '.join(found)}",
+            where=f"  {folder}",
+            hint="move or remove them, or name another folder: `--set train.folder=...`",
+        )
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=folder):
+            pass
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turn failures to write into errors that name the path.
+
+    Raises:
+        RunFileError: the disk is full, or the path can't be written to.
+    """
+    try:
+        yield
+    except (OSError, SafetensorError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise RunFileError(
+            f"can't write: {reason}",
+            where=f"  {path}",
+            hint="make room, or name another folder: `--set train.folder=...`",
+        ) from error

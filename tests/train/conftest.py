@@ -1,0 +1,143 @@
+"""Whole runs in a folder of their own: a tiny model, a few rows, a reward, a run file."""
+
+import json
+import string
+
+import pytest
+import torch
+from tokenizers import AddedToken, Tokenizer, decoders, models
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+from flowrl.train.run import run_file
+
+SPECIAL = ["<pad>", "<bos>", "<eos>"]
+CHARACTERS = [*string.ascii_lowercase, *string.digits, *" .+=:"]
+REWARD = """
+def vowels(completions, answer):
+    return [sum(c in "aeiou" for c in text) / 4 + (text[:1] == a) for text, a in zip(completions, answer)]
+"""
+
+
+@pytest.fixture(autouse=True, scope="session")
+def one_thread():
+    torch.set_num_threads(1)
+
+
+def make_tokenizer(**given):
+    """Return a tokenizer of one token a character."""
+    vocabulary = {token: number for number, token in enumerate([*SPECIAL, *CHARACTERS])}
+    made = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
+    made.decoder = decoders.Fuse()
+    made.add_special_tokens([AddedToken(token, special=True) for token in SPECIAL])
+    return PreTrainedTokenizerFast(
+        tokenizer_object=made, pad_token="<pad>", bos_token="<bos>", eos_token="<eos>", **given
+    )
+
+
+@pytest.fixture(scope="session")
+def model(tmp_path_factory):
+    """Return the folder of a language model of two layers, and its tokenizer."""
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
+    ids = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+    config = LlamaConfig(
+        vocab_size=len(SPECIAL) + len(CHARACTERS), intermediate_size=24, **sizes, **ids
+    )
+    made = LlamaForCausalLM(config)
+    for parameter in made.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    folder = tmp_path_factory.mktemp("model")
+    made.save_pretrained(folder)
+    make_tokenizer().save_pretrained(folder)
+    return folder
+
+
+RUN = """
+[program]
+file = "{program}"
+{hyperparameters}
+
+[models.policy]
+path = "{model}"
+{models}
+
+[engines.policy.generate]
+max_tokens = 6
+
+[data]
+source = "train.jsonl"
+
+{reward}
+
+[optimizer]
+learning_rate = 0.01
+
+[train]
+steps = 3
+prompts_per_step = 4
+folder = "out"
+
+[log]
+console = "plain"
+tensorboard = false
+"""
+SCORED = '[reward]\nreward = "reward.py:vowels"'
+REFERENCE = '[models.reference]\npath = "{model}"'
+CRITIC = '[models.critic]\npath = "{model}"\nhead = "value"'
+PROGRAMS = {
+    "grpo": {"hyperparameters": "samples = 4", "models": REFERENCE, "reward": SCORED},
+    "ppo": {
+        "hyperparameters": "minibatch = 4",
+        "models": f"{REFERENCE}\n{CRITIC}",
+        "reward": SCORED,
+    },
+    "sft": {},
+    "dpo": {"models": REFERENCE},
+}
+ROWS = [
+    {
+        "prompt": f"{letter}{number}:",
+        "answer": letter,
+        "completion": f"{letter}a",
+        "chosen": f"{letter}a",
+        "rejected": f"{letter}z",
+    }
+    for number, letter in enumerate("abcdefgh")
+]
+
+
+class Folder:
+    """A run's folder: what stands in it, the run itself, and what the run wrote."""
+
+    def __init__(self, path, model):
+        self.path, self.model = path, model
+        self.write_rows("train.jsonl", ROWS)
+        (path / "reward.py").write_text(REWARD)
+
+    def write_rows(self, name, rows):
+        (self.path / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    def write(self, program="grpo", added="", **parts):
+        """Write the run file of a program, with lines added at its end."""
+        blank = {"hyperparameters": "", "models": "", "reward": ""}
+        filled = {k: v.format(model=self.model) for k, v in PROGRAMS.get(program, {}).items()}
+        text = RUN.format(program=program, model=self.model, **(blank | filled | parts))
+        (self.path / "run.toml").write_text(text + added)
+        return str(self.path / "run.toml")
+
+    def run(self, program="grpo", *sets, added="", **parts):
+        """Run a program; return the records of metrics.jsonl."""
+        checkpoint = run_file(self.write(program, added, **parts), sets)
+        return records(checkpoint.parent)
+
+    def records(self):
+        return records(self.path / "out")
+
+
+def records(folder):
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+@pytest.fixture
+def folder(tmp_path, model):
+    return Folder(tmp_path, model)

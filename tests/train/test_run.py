@@ -1,0 +1,273 @@
+"""Whole runs."""
+
+import errno
+import json
+import os
+import tomllib
+from pathlib import Path
+
+import pytest
+import torch
+from inline_snapshot import snapshot
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from torch.testing import assert_close
+from transformers import AutoModelForCausalLM, AutoModelForTokenClassification, AutoTokenizer
+
+from flowrl.errors import RewardError, RunFileError
+from flowrl.train.checkpoint import save_checkpoint
+from flowrl.train.run import run_file
+from tests.train.conftest import SCORED
+
+COUNTED = ["reward/errors", "reward/timeouts", "reward/recovered"]
+UPDATED = ["loss", "grad_norm", "learning_rate"]
+SAMPLED = ["clip_fraction", "kl_old", "logprob_gap_max"]
+
+
+def weights(folder, role="policy", load=AutoModelForCausalLM, checkpoint="checkpoint"):
+    return load.from_pretrained(folder.path / "out" / checkpoint / role).state_dict()
+
+
+def metric_names(record):
+    return {name for name in record if not name.startswith("seconds") and name != "step"}
+
+
+@pytest.mark.parametrize(
+    ("program", "names"),
+    [
+        ("sft", [f"policy/{n}" for n in UPDATED]),
+        ("dpo", [f"policy/{n}" for n in [*UPDATED, "accuracy"]]),
+        (
+            "grpo",
+            [f"policy/{n}" for n in [*UPDATED, *SAMPLED, "kl"]]
+            + ["reward", "tokens/sampled", *COUNTED],
+        ),
+        (
+            "ppo",
+            [f"policy/{n}" for n in [*UPDATED, *SAMPLED]]
+            + [f"critic/{n}" for n in UPDATED]
+            + ["reward", "tokens/sampled", *COUNTED],
+        ),
+    ],
+)
+def test_each_step_is_a_record_of_metrics(folder, program, names):
+    records = folder.run(program)
+
+    assert [record["step"] for record in records] == [1, 2, 3]
+    assert metric_names(records[0]) == set(names)
+    assert all(isinstance(value, float | int) for record in records for value in record.values())
+    assert records[0]["seconds"] > records[0]["seconds/update"] > 0
+
+
+@pytest.mark.parametrize("program", ["sft", "dpo", "grpo", "ppo"])
+def test_training_changes_the_loss_the_same_way_each_time(folder, program):
+    first = folder.run(program)
+    again = folder.run(program, "train.folder=again")
+
+    assert again != first  # seconds
+    assert [untimed(r) for r in again] == [untimed(r) for r in first]
+    assert first[0]["policy/grad_norm"] > 0
+
+
+def untimed(record):
+    return {name: value for name, value in record.items() if not name.startswith("seconds")}
+
+
+def test_other_seeds_give_other_samples(folder):
+    first = folder.run()
+    other = folder.run("grpo", "train.seed=1", "train.folder=other")
+
+    assert other[0]["tokens/sampled"] != first[0]["tokens/sampled"]
+
+
+def test_tensorboard_has_the_same_numbers(folder):
+    records = folder.run("grpo", "log.tensorboard=true")
+
+    events = EventAccumulator(str(folder.path / "out" / "tensorboard")).Reload()
+    losses = events.Scalars("policy/loss")
+    assert [event.step for event in losses] == [1, 2, 3]
+    assert_close([e.value for e in losses], [r["policy/loss"] for r in records], atol=1e-5, rtol=0)
+    assert metric_names(records[0]) < set(events.Tags()["scalars"])
+
+
+def test_records_are_written_as_often_as_asked_and_at_the_end(folder):
+    assert [r["step"] for r in folder.run("sft", "log.every_steps=2")] == [2, 3]
+    folder.run("sft", "log.jsonl=false", "train.folder=silent")
+    assert not (folder.path / "silent" / "metrics.jsonl").exists()
+
+
+def test_the_policys_checkpoint_is_a_transformers_folder(folder):
+    folder.run()
+
+    checkpoint = folder.path / "out" / "checkpoint" / "policy"
+    tokenizer = AutoTokenizer.from_pretrained(checkpoint)
+    model = AutoModelForCausalLM.from_pretrained(checkpoint)
+    assert (
+        tokenizer("a1:")["input_ids"]
+        == AutoTokenizer.from_pretrained(folder.model)("a1:")["input_ids"]
+    )
+    assert model(**tokenizer("a1:", return_tensors="pt")).logits.isfinite().all()
+    before = AutoModelForCausalLM.from_pretrained(folder.model).state_dict()
+    assert any(not torch.equal(x, before[name]) for name, x in weights(folder).items())
+    assert not (folder.path / "out" / "checkpoint" / "reference").exists()
+
+
+def test_the_critics_checkpoint_is_a_token_classifier(folder):
+    folder.run("ppo")
+
+    checkpoint = folder.path / "out" / "checkpoint" / "critic"
+    critic = AutoModelForTokenClassification.from_pretrained(checkpoint)
+    assert critic.config.num_labels == 1
+    folder.run(
+        "ppo",
+        f"models.critic.path={checkpoint}",
+        f"models.policy.path={checkpoint.parent / 'policy'}",
+        "train.folder=next",
+    )
+
+
+@pytest.fixture
+def trained(monkeypatch):
+    """Return the models of the run, by role, as they are when the last checkpoint is written."""
+    kept = {}
+
+    def save(folder, step, host, *rest):
+        kept.update(host.models)
+        save_checkpoint(folder, step, host, *rest)
+
+    monkeypatch.setattr("flowrl.train.run.save_checkpoint", save)
+    return kept
+
+
+def test_a_trained_model_and_its_checkpoint_give_the_same_logits(folder, trained):
+    folder.run("ppo")
+
+    ids = torch.tensor([[3, 4, 5, 6]])
+    for role, load in (
+        ("policy", AutoModelForCausalLM),
+        ("critic", AutoModelForTokenClassification),
+    ):
+        saved = load.from_pretrained(folder.path / "out" / "checkpoint" / role)
+        assert torch.equal(saved(ids).logits, trained[role].engine.model(ids).logits)
+
+
+def test_checkpoints_say_where_the_run_stood(folder):
+    folder.run("ppo", "train.checkpoint_every=1")
+
+    out = folder.path / "out"
+    assert sorted(p.name for p in out.glob("checkpoint*")) == [
+        "checkpoint",
+        "checkpoint-1",
+        "checkpoint-2",
+    ]
+    assert json.loads((out / "checkpoint-2" / "state.json").read_text()) == {
+        "step": 2,
+        "versions": {"policy": 4, "critic": 4},
+        "carry": {},
+        "data": {"prompts": 8},
+    }
+    two, three = (weights(folder, checkpoint=c) for c in ("checkpoint-2", "checkpoint"))
+    assert any(not torch.equal(two[name], three[name]) for name in two)
+
+
+CARRYING = """
+import flowrl as fl
+from flowrl import ops
+
+@fl.program
+def baseline(policy: fl.Model, prompts: fl.Prompts, mean: fl.Carry = 0.0):
+    rollouts, rewards = ops.score("reward", ops.generate(policy, prompts, n=2))
+    mean = 0.5 * mean + 0.5 * rewards.mean()
+    policy, stats = ops.update(policy, lambda new: ops.token_mean(-new.logprobs * (rewards - mean), rollouts.mask), rollouts)
+    return policy, mean, stats
+"""
+
+
+def test_carried_values_stand_in_the_checkpoint(folder):
+    (folder.path / "baseline.py").write_text(CARRYING)
+
+    records = folder.run("baseline.py", reward=SCORED)
+
+    mean = 0.0
+    for record in records:
+        mean = 0.5 * mean + 0.5 * record["reward"]
+    state = json.loads((folder.path / "out" / "checkpoint" / "state.json").read_text())
+    assert state["carry"] == {"mean": pytest.approx(mean, abs=1e-5)}
+
+
+def test_a_set_replaces_a_key_of_the_run_file(folder):
+    records = folder.run(
+        "grpo", "train.steps=1", "program.samples=2", "optimizer.learning_rate=0.5"
+    )
+
+    assert len(records) == 1
+    assert records[0]["policy/learning_rate"] == 0.5
+
+
+def test_ppo_and_grpo_run_with_the_same_run_file_but_for_program_and_critic(folder):
+    tables = {}
+    for program in ("ppo", "grpo"):
+        path = folder.write(program)
+        run_file(path, (f"train.folder={program}",))
+        tables[program] = tomllib.loads(Path(path).read_text())
+
+    del tables["ppo"]["program"], tables["grpo"]["program"], tables["ppo"]["models"]["critic"]
+    assert tables["ppo"] == tables["grpo"]
+
+
+def test_a_folder_with_results_is_left_as_it_is(folder):
+    before = folder.run("sft")
+
+    with pytest.raises(RunFileError) as error:
+        run_file(folder.write("sft"), ("train.seed=1",))
+
+    assert str(error.value).replace(str(folder.path), "FOLDER") == snapshot("""\
+the run's folder has results already: checkpoint, metrics.jsonl
+  FOLDER/out
+help: move or remove them, or name another folder: `--set train.folder=...`\
+""")
+    assert folder.records() == before
+
+
+def test_a_folder_that_cannot_be_written_is_known_before_models_load(folder, monkeypatch):
+    monkeypatch.setattr("flowrl.stages.Lowered.compile", None)
+    (folder.path / "file").write_text("")
+
+    with pytest.raises(RunFileError) as error:
+        folder.run("sft", "train.folder=file/out")
+
+    assert str(error.value).replace(str(folder.path), "FOLDER") == snapshot("""\
+can't write: Not a directory
+  FOLDER/file/out
+help: make room, or name another folder: `--set train.folder=...`\
+""")
+
+
+def test_a_failing_step_leaves_the_checkpoints_before_it(folder):
+    (folder.path / "reward.py").write_text(FAILING)
+
+    with pytest.raises(RewardError, match="raised ZeroDivisionError"):
+        folder.run("grpo", "train.checkpoint_every=1", "data.shuffle=false")
+
+    out = folder.path / "out"
+    assert [record["step"] for record in folder.records()] == [1]
+    assert [path.name for path in out.glob("checkpoint*")] == ["checkpoint-1"]
+    assert weights(folder, checkpoint="checkpoint-1")
+
+
+FAILING = """
+def vowels(prompts, completions):
+    return [1 / (prompt[0] != "e") for prompt in prompts]
+"""
+
+
+def test_a_full_disk_is_an_error_that_leaves_no_part_of_a_checkpoint(folder, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    path = folder.write("sft")
+    monkeypatch.setattr("pathlib.Path.write_text", full)
+
+    with pytest.raises(RunFileError, match="can't write: No space left on device"):
+        run_file(path)
+
+    assert [path.name for path in (folder.path / "out").iterdir()] == ["metrics.jsonl"]
