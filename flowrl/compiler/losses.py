@@ -11,7 +11,7 @@ from flowrl.ir.builder import GraphBuilder, Rewriter
 from flowrl.ir.graph import CAPTURED, Graph, Node, Value
 from flowrl.ir.regions import map_regions, used_inputs
 from flowrl.ir.signature import Pattern, Signature
-from flowrl.ir.types import TensorType, axes_of
+from flowrl.ir.types import Axis, TensorType, axes_of
 from flowrl.ops.model import Update
 from flowrl.ops.tensor import Constant, Per, TensorOp
 
@@ -81,6 +81,7 @@ class _Splitter:
         self.in_prologue: dict[Value, Value] = {}
         self.in_part: dict[Value, Value] = {}
         self.fixed: list[tuple[str, Value]] = []
+        self.divisors: dict[tuple[TensorOp, tuple[Axis | Value, ...]], Value] = {}
         for name, value in loss.inputs:
             self.in_prologue[value] = self.prologue.input(name, value.type)
             self.in_part[value] = self.part.input(name, value.type)
@@ -155,15 +156,23 @@ class _Splitter:
         (total,) = self.part.add(
             _piece(node.op, "total"), [self.in_part[a] for a in node.args], node.loc
         )
-        over = node.args[1:] or node.args[:1]
-        divisor_op = _piece(node.op, "divisor", skip=1 if len(node.args) > 1 else 0)
-        like = [self._shape(value, node) for value in over]
-        (divisor,) = self.prologue.add(divisor_op, like, node.loc)
-        name = f"fixed.{len(self.fixed)}"
-        self.fixed.append((name, divisor))
-        given = self.part.input(name, divisor.type)
         div = TensorOp("arithmetic:div", Signature.parse("f32[], f32[] -> f32[]"), Per.TOKEN)
-        (self.in_part[node.results[0]],) = self.part.add(div, [total, given], node.loc)
+        args = [total, self._divisor(node, node.op)]
+        (self.in_part[node.results[0]],) = self.part.add(div, args, node.loc)
+
+    def _divisor(self, node: Node, op: TensorOp) -> Value:
+        """Return the input of the part that holds the divisor; equal ones are computed once."""
+        over = node.args[1:] or node.args[:1]
+        divisor_op = _piece(op, "divisor", skip=1 if len(node.args) > 1 else 0)
+        shape = tuple(axes_of([over[0].type])) if len(node.args) == 1 else over
+        key = (divisor_op, shape)
+        if key not in self.divisors:
+            like = [self._shape(value, node) for value in over]
+            (divisor,) = self.prologue.add(divisor_op, like, node.loc)
+            name = f"fixed.{len(self.fixed)}"
+            self.fixed.append((name, divisor))
+            self.divisors[key] = self.part.input(name, divisor.type)
+        return self.divisors[key]
 
     def _shape(self, value: Value, node: Node) -> Value:
         """Return a value of the prologue in the shape of `value`, whose elements aren't read."""
