@@ -314,14 +314,14 @@ def run_objective(i, p):
 
 
 def run_is_weights(i, p):
-    weights, keep = importance.is_weights(i["train_logp"], i["rollout_logp"], i["mask"], **p)
+    weights, keep = importance.importance_weights(i["train_logp"], i["rollout_logp"], i["mask"], **p)
     return {"weights": weights, "keep": keep}
 
 
 def run_corrected_policy_loss(i, p):
     mask, logp = i["mask"], i["logp"].requires_grad_()
     options = _only(p, "level", "mode", "low", "high")
-    weights, keep = importance.is_weights(i["old_logp"], i["rollout_logp"], mask, **options)
+    weights, keep = importance.importance_weights(i["old_logp"], i["rollout_logp"], mask, **options)
     loss = weights * _token_losses(logp, i, {"variant": "ppo", **p})[0]
     counted = mask if p["rejected_in_denominator"] else keep
     loss = reductions.aggregate(loss, counted, **_aggregation(p))
@@ -373,7 +373,7 @@ def run_assemble_multiturn(i, p):
 
 
 def run_reward_combine(i, p):
-    total = rewards.reward_combine(i["rewards"], weights=p["weights"])
+    total = rewards.combine_rewards(i["rewards"], weights=p["weights"])
     scorable = rewards.usable(total).tolist()
     numbers = [x if there else None for x, there in zip(total.tolist(), scorable, strict=True)]
     return {"total": numbers, "scorable": scorable}

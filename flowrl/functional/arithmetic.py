@@ -138,8 +138,8 @@ ALL: dict[str, Callable[[Tensor], Tensor]] = {
     "sum": torch.sum,
     "mean": lambda x: x.mean() if len(x) else x.sum(),
     "std": _std,
-    "min": torch.min,
-    "max": torch.max,
+    "min": lambda x: x.min() if len(x) else x.sum(),
+    "max": lambda x: x.max() if len(x) else x.sum(),
 }
 
 
@@ -195,7 +195,7 @@ def min(
     over: str | None = None,
     lengths: Tensor | None = None,
 ) -> Tensor:
-    """Return the least element of x where `mask` holds, likewise."""
+    """Return the least element of x where `mask` holds, likewise; of nothing it is 0."""
     return _reduce("min", x, mask, over, lengths)
 
 
@@ -206,7 +206,7 @@ def max(
     over: str | None = None,
     lengths: Tensor | None = None,
 ) -> Tensor:
-    """Return the greatest element of x where `mask` holds, likewise."""
+    """Return the greatest element of x where `mask` holds, likewise; of nothing it is 0."""
     return _reduce("max", x, mask, over, lengths)
 
 

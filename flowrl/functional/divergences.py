@@ -97,18 +97,25 @@ def entropy_of_logits(logits: Tensor, *, temperature: float = 1.0) -> Tensor:
 
 
 def adaptive_kl(
-    coefficient: Tensor, divergence: Tensor, *, target: float, horizon: float, samples: int
+    coefficient: Tensor,
+    divergence: Tensor,
+    *,
+    target: float,
+    horizon: float,
+    samples: int | None = None,
 ) -> Tensor:
     """Return the KL coefficient for the next step: larger if the KL was above its target.
 
-    coefficient * (1 + clip(KL / target - 1, -0.2, 0.2) * samples / horizon).
+    coefficient * (1 + clip(KL / target - 1, -0.2, 0.2) * samples / horizon), KL being the mean
+    over samples. No sample changes nothing.
 
     Args:
         coefficient: f32[], the present one; it is training state, so keep it in a carry.
-        divergence: f32[], the measured KL, per sequence or per token as `target` is.
+        divergence: f32[...], each sample's KL, per sequence or per token as `target` is; or
+            f32[], their mean, with `samples`.
         target: the KL wanted, in nats; > 0.
         horizon: samples over which to correct; > 0.
-        samples: how many samples were measured.
+        samples: how many samples were measured; the elements of `divergence` if None.
 
     Raises:
         ValueError: `target` or `horizon` isn't above 0.
@@ -118,5 +125,7 @@ def adaptive_kl(
     for name, value in (("target", target), ("horizon", horizon)):
         if not value > 0:
             raise ValueError(f"{name} must be above 0; got {value}")
-    error = (divergence / target - 1).clamp(-0.2, 0.2)
-    return coefficient * (1 + error * samples / horizon)
+    count = divergence.numel() if samples is None else samples
+    mean = divergence.sum() / max(divergence.numel(), 1)
+    error = (mean / target - 1).clamp(-0.2, 0.2)
+    return coefficient * (1 + error * count / horizon)

@@ -1,5 +1,6 @@
 """Advantages of a sample over the others of its group: no critic."""
 
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
@@ -7,7 +8,7 @@ from torch import Tensor
 
 from flowrl.functional.groups import Groups
 from flowrl.functional.ragged import select
-from flowrl.functional.rewards import require_finite
+from flowrl.functional.rewards import combine_rewards, require_finite
 
 
 def group_advantage(
@@ -98,6 +99,47 @@ def opo(rewards: Tensor, token_counts: Tensor, *, groups: Tensor | None = None) 
     baseline = by.sum(weights * flat) / by.sum(weights).clamp(min=1)
     varied = _varied(flat, flat.isfinite(), by)
     return torch.where(varied, flat - by.spread(baseline), 0.0).reshape(rewards.shape)
+
+
+def gdpo(
+    rewards: Tensor,
+    *,
+    weights: Sequence[float] | None = None,
+    ddof: int = 1,
+    eps: float = 1e-6,
+    lengths: Tensor | None = None,
+    groups: Tensor | None = None,
+) -> Tensor:
+    """Normalise each reward in its group, sum them weighted, and whiten the sums over the batch.
+
+    Rewards of other scales or spreads keep their share, where a GRPO of their sum would follow
+    the one that varies most. Groups without a signal in any reward add exact zeros to the sums.
+
+    Args:
+        rewards: f32[..., sample, reward], or packed f32[N * reward] with `lengths` and `groups`.
+        weights: one a reward; all 1 if None.
+        ddof: each variance divides by n - ddof.
+        eps: added to each deviation, in the reward's units.
+        lengths: i64[N] if packed, all equal: the rewards of each sample.
+        groups: i64[N], the group of each sample.
+
+    Returns:
+        f32[..., sample], or f32[N]; unitless. One sample, or sums that are all the same, give 0.
+
+    Raises:
+        ValueError: a reward isn't finite, or the weights aren't one a reward.
+
+    Source: Liu et al. 2026, arXiv:2601.05242.
+    """
+    if lengths is not None:
+        rewards = rewards.view(len(lengths), -1)
+    parts = [group_advantage(r, ddof=ddof, eps=eps, groups=groups) for r in rewards.unbind(-1)]
+    summed = combine_rewards(torch.stack(parts, -1), weights=weights)
+    if summed.numel() == 0 or bool(summed.max() == summed.min()):
+        return torch.zeros_like(summed)
+    centred = summed - summed.mean()
+    deviation = (centred.square().sum() / max(summed.numel() - ddof, 1)).sqrt()
+    return centred / (deviation + eps)
 
 
 def _varied(rewards: Tensor, used: Tensor, by: Groups) -> Tensor:

@@ -13,7 +13,7 @@ MODES = ("truncate", "mask", "geomean_filter_token_truncate")
 
 
 @torch.no_grad()
-def is_weights(
+def importance_weights(
     train: Tensor,
     rollout: Tensor,
     mask: Tensor,

@@ -7,15 +7,14 @@ the inputs, as a mask given here does, keeps a NaN in a masked position out of t
 import torch
 from torch import Tensor
 
+from flowrl.functional.clipping import clip_fraction, dual_clip_fraction
 from flowrl.functional.covariance import clip_cov, kl_cov
 from flowrl.functional.preferences import bradley_terry, dpo_loss
 from flowrl.functional.ragged import select
 from flowrl.functional.reductions import token_mean
 from flowrl.functional.surrogate import (
-    clip_fraction,
     clipped_surrogate,
     decoupled,
-    dual_clip_fraction,
     selected,
     sequence_logratio,
     sequence_surrogate,

@@ -12,11 +12,11 @@ from flowrl.functional.reductions import token_mean
 
 
 @torch.no_grad()
-def quantiles(x: Tensor, *, at: Sequence[float] = (0.1, 0.5, 0.9)) -> Tensor:
-    """Return f32[at], quantiles of the finite elements, by linear interpolation; 0 of none."""
+def quantiles(x: Tensor, *, at: Sequence[float] = (0.1, 0.5, 0.9)) -> tuple[Tensor, ...]:
+    """Return f32[] for each of `at`, the quantile of the finite elements; of none it is 0."""
     kept = x[x.isfinite()]
     points = torch.tensor(at, dtype=x.dtype, device=x.device)
-    return kept.quantile(points) if len(kept) else torch.zeros_like(points)
+    return (kept.quantile(points) if len(kept) else torch.zeros_like(points)).unbind()
 
 
 @torch.no_grad()

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 
-def reward_combine(
+def combine_rewards(
     rewards: Tensor, *, weights: Sequence[float] | None = None, lengths: Tensor | None = None
 ) -> Tensor:
     """Return the weighted sum of the rewards that are there.

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from flowrl.functional.ragged import select, spread
-from flowrl.functional.reductions import row_mean, token_mean
+from flowrl.functional.reductions import row_mean
 
 
 def clipped_surrogate(
@@ -41,41 +41,9 @@ def clipped_surrogate(
     free, held = objectives(new, old, advantages, clip, clip_high)
     objective = torch.where(held < free, held, free)
     if dual_clip is not None:
-        floor = _dual_floor(advantages, dual_clip)
+        floor = dual_floor(advantages, dual_clip)
         objective = torch.where(objective < floor, floor, objective)
     return -objective
-
-
-def clip_fraction(
-    new: Tensor,
-    old: Tensor,
-    advantages: Tensor,
-    mask: Tensor,
-    *,
-    clip: float = 0.2,
-    clip_high: float | None = None,
-) -> Tensor:
-    """Return f32[], the share of trained tokens whose clipped term is the smaller one."""
-    new, old, advantages = selected(mask, new.detach(), old, advantages)
-    free, held = objectives(new, old, advantages, clip, clip_high)
-    return token_mean((held < free).to(new.dtype), mask)
-
-
-def dual_clip_fraction(
-    new: Tensor,
-    old: Tensor,
-    advantages: Tensor,
-    mask: Tensor,
-    *,
-    dual_clip: float,
-    clip: float = 0.2,
-    clip_high: float | None = None,
-) -> Tensor:
-    """Return f32[], the share of trained tokens whose objective is held up by the dual clip."""
-    new, old, advantages = selected(mask, new.detach(), old, advantages)
-    free, held = objectives(new, old, advantages, clip, clip_high)
-    bound = torch.minimum(free, held) < _dual_floor(advantages, dual_clip)
-    return token_mean(bound.to(new.dtype), mask)
 
 
 def sequence_logratio(
@@ -97,6 +65,14 @@ def sequence_logratio(
     new, old = select(mask, new, old)
     mean = spread(row_mean(new - old, mask, lengths=lengths), mask, lengths=lengths)
     return select(mask, mean)[0]
+
+
+def sequence_ratio(
+    new: Tensor, old: Tensor, advantages: Tensor, mask: Tensor, *, lengths: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Return each row's `sequence_logratio` and mean advantage, at all of its tokens."""
+    mean = spread(row_mean(advantages, mask, lengths=lengths), mask, lengths=lengths)
+    return sequence_logratio(new, old, mask, lengths=lengths), mean
 
 
 def sequence_surrogate(
@@ -128,8 +104,7 @@ def sequence_surrogate(
 
     Source: Zheng et al. 2025, arXiv:2507.18071, eq. 5-7.
     """
-    ratio = sequence_logratio(new, old, mask, lengths=lengths)
-    mean = spread(row_mean(advantages, mask, lengths=lengths), mask, lengths=lengths)
+    ratio, mean = sequence_ratio(new, old, advantages, mask, lengths=lengths)
     return clipped_surrogate(
         ratio, torch.zeros_like(ratio), mean, mask, clip=clip, clip_high=clip_high
     )
@@ -191,7 +166,7 @@ def objectives(
     return ratio * advantages, held * advantages
 
 
-def _dual_floor(advantages: Tensor, dual_clip: float) -> Tensor:
+def dual_floor(advantages: Tensor, dual_clip: float) -> Tensor:
     """Return what the objective may not fall below: c A where A < 0."""
     if not dual_clip > 1:
         raise ValueError(f"dual_clip must be above 1; got {dual_clip}")

@@ -54,6 +54,8 @@ def whiten(
     """
     if mode not in ("standard", "keep_mean", "scale_only"):
         raise ValueError(f"mode must be standard, keep_mean or scale_only; got {mode!r}")
+    if not values.numel():  # a step without rows; rows without a trained token are an error
+        return values
     mean, var = moments(values, mask, ddof=ddof)
     kept = values[mask]
     white = (kept if mode == "scale_only" else kept - mean) / (var + eps).sqrt()

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 from inline_snapshot import snapshot
 
 from flowrl.functional.filters import dynamic_filter, has_signal
-from flowrl.functional.rewards import reward_combine, usable
+from flowrl.functional.rewards import combine_rewards, usable
 from tests.functional.batches import refusal
 
 NAN = float("nan")
@@ -63,7 +63,7 @@ def test_a_shortfall_says_what_was_found():
 def test_rewards_that_are_missing_leave_the_sum_of_the_others():
     rewards = torch.tensor([[1.0, 2.0], [NAN, 2.0], [NAN, NAN]])
 
-    total = reward_combine(rewards, weights=[1.0, 0.5])
+    total = combine_rewards(rewards, weights=[1.0, 0.5])
 
     assert total[:2].tolist() == [2.0, 1.0]
     assert usable(total).tolist() == [True, True, False]
@@ -72,12 +72,12 @@ def test_rewards_that_are_missing_leave_the_sum_of_the_others():
 def test_packed_rewards_combine_to_the_same():
     rewards = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
 
-    packed = reward_combine(rewards.flatten(), lengths=torch.tensor([2, 2]))
+    packed = combine_rewards(rewards.flatten(), lengths=torch.tensor([2, 2]))
 
-    assert torch.equal(packed, reward_combine(rewards))
+    assert torch.equal(packed, combine_rewards(rewards))
 
 
 def test_weights_must_be_one_a_reward():
-    assert refusal(reward_combine, torch.ones(3, 2), weights=[1.0]) == snapshot(
+    assert refusal(combine_rewards, torch.ones(3, 2), weights=[1.0]) == snapshot(
         "weights must be one a reward, 2; got 1: [1.0]"
     )

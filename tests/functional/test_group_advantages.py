@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from inline_snapshot import snapshot
 
-from flowrl.functional.group_advantages import group_advantage, leave_one_out, opo
+from flowrl.functional.group_advantages import gdpo, group_advantage, leave_one_out, opo
 from tests.functional.batches import refusal
 
 COUNTS = torch.tensor([3, 9, 4, 7, 5, 2, 8, 6])
@@ -127,3 +127,42 @@ def test_groups_must_be_one_a_sample():
     message = refusal(leave_one_out, torch.ones(3), groups=torch.tensor([0, 1]))
 
     assert message == snapshot("groups must have one id a sample, i64[3]; got shape (2,)")
+
+
+@given(samples=rewards_of, scale=st.floats(0.1, 10), shift=st.floats(-5, 5))
+def test_gdpo_is_free_of_the_unit_of_each_reward(samples, scale, shift):
+    first, groups = unzip(samples)
+    second = first.flip(0)
+    options = {"weights": [1.0, 3.0], "eps": 1e-12, "groups": groups}  # so that no sums cancel
+
+    plain = gdpo(torch.stack([first, second], -1), **options)
+
+    moved = gdpo(torch.stack([first * scale + shift, second], -1), **options)
+    torch.testing.assert_close(moved, plain, rtol=1e-6, atol=1e-6)
+
+
+def test_gdpo_tells_apart_rewards_whose_sums_grpo_normalises_alike():
+    """In the first group only one reward differs, in the second both; the sums look the same."""
+    rewards = torch.tensor([[[0.0, 0.0], [1.0, 0.0]], [[0.0, 0.0], [1.0, 1.0]]])
+
+    decoupled = gdpo(rewards)
+
+    summed = group_advantage(rewards.sum(-1))
+    assert summed[0].tolist() == pytest.approx(summed[1].tolist(), abs=1e-5)
+    assert decoupled[1, 1] == pytest.approx(2 * decoupled[0, 1])
+    assert decoupled.flatten().std() == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("rewards", [[[[1.0, 2.0]]], [[[1.0, 2.0], [1.0, 2.0]]]])
+def test_gdpo_of_one_sample_or_of_equal_rewards_is_0(rewards):
+    assert (gdpo(torch.tensor(rewards)) == 0).all()
+
+
+def test_gdpo_takes_packed_rewards():
+    rewards = torch.tensor([[[0.0, 1.0], [1.0, 0.0], [0.5, 2.0]]])
+
+    packed = gdpo(
+        rewards.flatten(), weights=[1.0, 3.0], lengths=torch.tensor([2] * 3), groups=torch.zeros(3)
+    )
+
+    torch.testing.assert_close(packed, gdpo(rewards, weights=[1.0, 3.0])[0])

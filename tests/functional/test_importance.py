@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from inline_snapshot import snapshot
 
-from flowrl.functional.importance import is_weights, staleness
+from flowrl.functional.importance import importance_weights, staleness
 from tests.functional.batches import batches, refusal
 
 every_level = pytest.mark.parametrize("level", ["token", "sequence", "geomean"])
@@ -15,7 +15,7 @@ every_level = pytest.mark.parametrize("level", ["token", "sequence", "geomean"])
 def test_equal_log_probabilities_weigh_1(level, batch):
     same = batch.tokens["a"]
 
-    weights, keep = is_weights(same, same, batch.mask, level=level, lengths=batch.lengths)
+    weights, keep = importance_weights(same, same, batch.mask, level=level, lengths=batch.lengths)
 
     assert torch.equal(weights, batch.mask.to(weights.dtype))
     assert torch.equal(keep, batch.mask)
@@ -26,7 +26,7 @@ def test_equal_log_probabilities_weigh_1(level, batch):
 def test_truncated_weights_stay_in_their_bounds_and_lose_no_token(level, batch):
     train, rollout = 3 * batch.tokens["a"], batch.tokens["b"]
 
-    weights, keep = is_weights(
+    weights, keep = importance_weights(
         train, rollout, batch.mask, level=level, low=0.5, high=2.0, lengths=batch.lengths
     )
 
@@ -39,7 +39,7 @@ def test_truncated_weights_stay_in_their_bounds_and_lose_no_token(level, batch):
 def test_masked_weights_are_in_their_bounds_or_0(level, batch):
     train, rollout = 3 * batch.tokens["a"], batch.tokens["b"]
 
-    weights, keep = is_weights(
+    weights, keep = importance_weights(
         train, rollout, batch.mask, level=level, mode="mask", low=0.5, lengths=batch.lengths
     )
 
@@ -50,7 +50,7 @@ def test_masked_weights_are_in_their_bounds_or_0(level, batch):
 def test_the_weight_of_a_sequence_is_the_product_of_its_tokens():
     gap, mask = torch.tensor([[0.1, 0.2, 0.3]]), torch.tensor([[True, False, True]])
 
-    product, _ = is_weights(gap, torch.zeros(1, 3), mask, level="sequence", high=None)
+    product, _ = importance_weights(gap, torch.zeros(1, 3), mask, level="sequence", high=None)
 
     torch.testing.assert_close(product, torch.tensor([[0.4, 0.0, 0.4]]).exp() * mask)
 
@@ -58,7 +58,7 @@ def test_the_weight_of_a_sequence_is_the_product_of_its_tokens():
 def test_the_geometric_weight_of_a_sequence_is_the_mean_of_its_tokens_in_logs():
     gap, mask = torch.tensor([[0.1, 0.2, 0.3]]), torch.tensor([[True, False, True]])
 
-    mean, _ = is_weights(gap, torch.zeros(1, 3), mask, level="geomean", high=None)
+    mean, _ = importance_weights(gap, torch.zeros(1, 3), mask, level="geomean", high=None)
 
     torch.testing.assert_close(mean, torch.tensor([[0.2, 0.0, 0.2]]).exp() * mask)
 
@@ -88,9 +88,9 @@ def test_a_log_probability_that_is_not_finite_is_named_by_row_and_token():
     good, bad = torch.zeros(5), torch.tensor([0.0, 0.0, 0.0, 0.0, -torch.inf])
     mask, lengths = torch.ones(5, dtype=torch.bool), torch.tensor([2, 0, 3])
 
-    packed = refusal(is_weights, good, bad, mask, lengths=lengths)
+    packed = refusal(importance_weights, good, bad, mask, lengths=lengths)
 
-    padded = refusal(is_weights, bad[None], good[None], mask[None])
+    padded = refusal(importance_weights, bad[None], good[None], mask[None])
     assert packed == snapshot(
         "rollout log-probabilities must be finite on trained tokens; row 2 token 2 has -inf"
     )
@@ -129,4 +129,4 @@ def test_a_log_probability_that_is_not_finite_is_named_by_row_and_token():
 def test_options_that_do_not_exist_or_contradict_are_refused(options, message):
     x, mask = torch.zeros(1, 1), torch.ones(1, 1, dtype=torch.bool)
 
-    assert refusal(is_weights, x, x, mask, **options) == message
+    assert refusal(importance_weights, x, x, mask, **options) == message

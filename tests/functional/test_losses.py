@@ -128,16 +128,6 @@ def test_value_clipping_never_lowers_the_loss(batch):
     assert (clipped >= losses.clipped_value(values, old, returns, clip=None)).all()
 
 
-def test_clip_fractions_count_what_the_losses_clip():
-    new = torch.tensor([0.5, -0.5, 0.5, -0.5]).log1p()
-    advantages = torch.tensor([1.0, -1.0, -1.0, 1.0])
-    mask = torch.ones(4, dtype=torch.bool)
-
-    fraction = losses.clip_fraction(new, torch.zeros(4), advantages, mask)
-
-    assert fraction == 0.5
-
-
 def test_clip_cov_draws_among_the_tokens_of_high_covariance_only():
     new, advantages = torch.tensor([-5.0, 0.0, -0.1, 0.0]), torch.tensor([-2.0, 1.0, 0.5, 1.0])
     mask = torch.ones(4, dtype=torch.bool)

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from flowrl.functional import advantages, divergences, importance, losses, reductions
 from flowrl.functional.covariance import token_covariance
+from flowrl.functional.token_baseline import optimal_token_baseline
 from tests.functional.batches import JUNK, batches
 
 A = advantages
@@ -19,6 +20,9 @@ TOKEN_FUNCTIONS = {
     "reinforce_plus_plus": lambda t, r, m, g, k: A.reinforce_plus_plus(t["a"], m, gamma=0.9, **k),
     "reinforce_plus_plus_baseline": lambda t, r, m, g, k: A.reinforce_plus_plus_baseline(
         r["s"], m, groups=g, **k
+    ),
+    "optimal_token_baseline": lambda t, r, m, g, k: optimal_token_baseline(
+        t["a"], m, t["b"], t["c"], groups=g, **k
     ),
     "whiten": lambda t, r, m, g, k: A.whiten(t["a"], m),
     "whiten keep_mean": lambda t, r, m, g, k: A.whiten(t["a"], m, mode="keep_mean"),
@@ -47,8 +51,10 @@ TOKEN_FUNCTIONS = {
         t["a"], t["b"], t["c"], m, gradient="unbiased"
     ),
     **{
-        f"is_weights {level} {mode}": lambda t, r, m, g, k, level=level, mode=mode: (
-            importance.is_weights(t["a"], t["b"], m, level=level, mode=mode, low=0.5, **k)[0]
+        f"importance_weights {level} {mode}": lambda t, r, m, g, k, level=level, mode=mode: (
+            importance.importance_weights(t["a"], t["b"], m, level=level, mode=mode, low=0.5, **k)[
+                0
+            ]
         )
         for level, mode in [
             ("token", "truncate"),
