@@ -46,3 +46,17 @@ def test_training_and_held_out_prompts_share_no_word(name, folder):
 
 def prompts(data):
     return {row.prompt.lower() for row in data.cursor().take(data.rows).rows}
+
+
+def test_smollm2_is_held_out_on_problems_that_it_does_not_train_on(folder):
+    run = load_run_file(DEMO / "smollm2" / "grpo.toml")
+    tokenizer = AutoTokenizer.from_pretrained(folder / "model")
+    tokenizer.chat_template = "{% for turn in messages %}{{ turn.content }}{% endfor %}"
+
+    train, heldout = (
+        open_data(run.structure(DataSpec, key), "prompts", tokenizer, seed=0, folder=folder)
+        for key in ("data", "eval.data")
+    )
+
+    assert not prompts(train) & prompts(heldout)
+    assert (train.rows, heldout.rows) == (136, 64)
