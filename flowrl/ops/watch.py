@@ -57,7 +57,7 @@ def _clip_fraction(node: Node, mask: Value) -> Value:
     args = dict(zip(("new", "old", "advantages"), node.args, strict=True)) | {"mask": mask}
     options = {name: value for name, value in node.op.params if name != "dual_clip"}
     signature = "f32[..., token], f32[..., token], f32[..., token], bool[..., token] -> f32[]"
-    return apply("surrogate:clip_fraction", signature, Per.BATCH, args, options)
+    return apply("clipping:clip_fraction", signature, Per.BATCH, args, options)
 
 
 def _against_sampler(new: Any, fields: dict[str, Any], mask: Value) -> dict[str, Value]:
