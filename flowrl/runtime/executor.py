@@ -12,7 +12,7 @@ from flowrl.ir.program import Input, Kind
 from flowrl.ir.records import flatten, leaf_names
 from flowrl.runtime.host import Handle, Host
 from flowrl.runtime.interpret import Interpreter
-from flowrl.runtime.rows import Batch, Cursor, PromptBatch
+from flowrl.runtime.rows import Batch, Cursor, fields
 
 Carry = dict[str, Any]
 """The models, by role, and the values of `fl.Carry` arguments, by name."""
@@ -103,11 +103,7 @@ def _leaves(spec: Input, carry: Carry, batches: Mapping[str, Batch]) -> dict[str
         return {_dotted(spec.name, n): x for n, x in zip(names, tensors, strict=True)}
     if spec.name not in batches:
         raise EngineError(f"no data is given for `{spec.name}`")
-    batch = batches[spec.name]
-    values = {f"{spec.name}.context": batch.context, f"{spec.name}.rows": batch.rows}
-    if not isinstance(batch, PromptBatch):
-        values |= {f"{spec.name}.tokens": batch.tokens, f"{spec.name}.mask": batch.mask}
-    return values
+    return fields(batches[spec.name], spec.name)
 
 
 def _next(spec: Input, carry: Carry, named: Mapping[str, Any]) -> Any:

@@ -5,12 +5,13 @@ from typing import Any
 
 import torch
 
-from flowrl.errors import FlowrlError
+from flowrl.errors import EngineError, FlowrlError
 from flowrl.ir.graph import Graph, Node, Op
 from flowrl.ops import control, data, model, move
 from flowrl.ops.tensor import Constant, TensorOp
 from flowrl.runtime import loops, perform, selection, tensors
 from flowrl.runtime.host import Host, Path
+from flowrl.runtime.rows import fields
 from flowrl.runtime.tensors import axes_of
 
 
@@ -46,6 +47,24 @@ class Interpreter:
                 raise
             problem, where = f"{node.op.name}: {error.problem}", node.loc.excerpt()
             raise type(error)(problem, where=where, hint=error.hint) from error
+
+    def call(self, function: Callable[..., Any], *args: Any) -> Any:
+        """Return `function(*args)`."""
+        return function(*args)
+
+    def number(self, function: Callable[[Any], int], value: Any) -> int:
+        """Return a number about a value."""
+        return function(value)
+
+    def draw(self, source: str, count: int) -> dict[str, Any]:
+        """Return the fields of the next rows of a data input, by name.
+
+        Raises:
+            EngineError: there is no such input.
+        """
+        if source not in self.host.cursors:
+            raise EngineError(f"there is no data to draw more of `{source}` from")
+        return fields(self.host.cursors[source].take(count), "prompts")
 
 
 def _constant(it: Interpreter, node: Node, args: list[Any], path: Path) -> Sequence[Any]:
@@ -92,8 +111,6 @@ EVALUATE: Mapping[type[Op], Evaluate] = {
     model.Snapshot: perform.snapshot,
     model.Ema: perform.ema,
     control.Minibatches: loops.minibatches,
-    control.Scan: loops.scan,
-    control.Cond: loops.cond,
-    control.SampleUntil: loops.sample_until,
+    **loops.CONTROL,
 }
 """What each op means. A new kind of op needs one line here; a new tensor op needs none."""

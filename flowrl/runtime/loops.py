@@ -1,17 +1,16 @@
 """Control flow: minibatches, scan, cond and sample_until, turn by turn."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
 
 from flowrl.errors import EngineError
-from flowrl.functional.ragged import Ragged
-from flowrl.ir.graph import Node
+from flowrl.ir.graph import Node, Op
 from flowrl.ops import control
-from flowrl.runtime import selection
-from flowrl.runtime.host import Host, Path
+from flowrl.runtime import machine, selection
+from flowrl.runtime.host import Path
+from flowrl.runtime.machine import Machine
 from flowrl.runtime.tensors import axes_of
 
 if TYPE_CHECKING:
@@ -27,37 +26,40 @@ def minibatches(it: "Interpreter", node: Node, args: list[Any], path: Path) -> S
     return (parts,)
 
 
-def scan(it: "Interpreter", node: Node, args: list[Any], path: Path) -> Sequence[Any]:
+def scan(it: Machine, node: Node, args: list[Any], path: Path) -> Sequence[Any]:
     """Run the body for each minibatch."""
     op = node.op
     assert isinstance(op, control.Scan)
-    parts, carry = args[0], args[1 : 1 + op.carry]
+    division, carry = args[0], args[1 : 1 + op.carry]
     captures = op.body.captures()
     fields = range(1 + op.carry, len(args) - captures)
     outer = args[len(args) - captures :]
-    stats: list[list[Tensor]] = [[] for _ in op.body.outputs[op.carry :]]
-    for turn, part in enumerate(parts):
-        rows = [selection.take(part, args[i], axes_of(node.args[i])) for i in fields]
+    stats: list[list[Any]] = [[] for _ in op.body.outputs[op.carry :]]
+    for turn in range(it.number(len, division)):
+        rows = [
+            it.call(machine.minibatch, args[i], division, turn, axes_of(node.args[i]))
+            for i in fields
+        ]
         out = it.run(op.body, [*carry, *rows, *outer], (*path, turn))
         carry = out[: op.carry]
         for column, x in zip(stats, out[op.carry :], strict=True):
             column.append(x)
-    return (*carry, *(Ragged(torch.stack(x) if x else torch.zeros(0)) for x in stats))
+    return (*carry, *(it.call(machine.stacked, *column) for column in stats))
 
 
-def cond(it: "Interpreter", node: Node, args: list[Any], path: Path) -> Sequence[Any]:
+def cond(it: Machine, node: Node, args: list[Any], path: Path) -> Sequence[Any]:
     """Run one of two graphs."""
     op = node.op
     assert isinstance(op, control.Cond)
     first, second = op.then.captures(), op.orelse.captures()
     operands = args[1 : len(args) - first - second]
     outer = args[len(args) - first - second :]
-    if bool(args[0]):
+    if it.number(bool, args[0]):
         return it.run(op.then, [*operands, *outer[:first]], path)
     return it.run(op.orelse, [*operands, *outer[first:]], path)
 
 
-def sample_until(it: "Interpreter", node: Node, args: list[Any], path: Path) -> Sequence[Any]:
+def sample_until(it: Machine, node: Node, args: list[Any], path: Path) -> Sequence[Any]:
     """Draw rounds until enough groups are kept."""
     op = node.op
     assert isinstance(op, control.SampleUntil)
@@ -69,21 +71,21 @@ def sample_until(it: "Interpreter", node: Node, args: list[Any], path: Path) -> 
     found = drawn = 0
     for number in range(op.rounds):
         if number:
-            given = _more(it.host, op.source, drawn // number)
-        drawn += len(given["prompts.rows"])
+            given = it.draw(op.source, drawn // number)
+        drawn += it.number(len, given["prompts.rows"])
         inputs = [given[name] for name in names]
         keep, *leaves = it.run(op.draw, [*inputs, *outer], (*path, op.number, number))
-        kept = selection.select(keep, axes[0])
+        kept = it.call(selection.select, keep, axes[0])
         pairs = zip(leaves, axes[1:], strict=True)
-        rounds.append([selection.take(kept, x, of) for x, of in pairs])
-        found += len(kept.index[0])
+        rounds.append([it.call(machine.chosen, x, kept, of) for x, of in pairs])
+        found += it.number(machine.kept, kept)
         if found >= op.groups:
             break
     _check_shortfall(op, found, drawn)
-    columns = [selection.concat(parts) for parts in zip(*rounds, strict=True)]
+    columns = [it.call(machine.joined, *parts) for parts in zip(*rounds, strict=True)]
     batch = min(found, op.groups)
     split = [
-        [selection.first(x, of, *part) for x, of in zip(columns, axes[1:], strict=True)]
+        [it.call(selection.first, x, of, *part) for x, of in zip(columns, axes[1:], strict=True)]
         for part in ((0, batch), (batch, found))
     ]
     return (*split[0], *split[1], torch.tensor(drawn))
@@ -97,8 +99,9 @@ def _check_shortfall(op: control.SampleUntil, found: int, drawn: int) -> None:
         )
 
 
-def _more(host: Host, source: str, count: int) -> dict[str, Any]:
-    if source not in host.cursors:
-        raise EngineError(f"there is no data to draw more of `{source}` from")
-    batch = host.cursors[source].take(count)
-    return {"prompts.context": batch.context, "prompts.rows": batch.rows}
+CONTROL: Mapping[type[Op], Callable[[Machine, Node, list[Any], Path], Sequence[Any]]] = {
+    control.Scan: scan,
+    control.Cond: cond,
+    control.SampleUntil: sample_until,
+}
+"""The ops whose nested graphs a machine walks."""

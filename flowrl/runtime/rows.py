@@ -1,6 +1,7 @@
 """Rows of data as the runtime sees them: what rides along with each prompt."""
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import attrs
@@ -23,6 +24,19 @@ class Row:
     where: str
     prompt: str
     columns: Mapping[str, Any] = attrs.field(factory=dict)
+
+
+def row_keys(rows: Sequence[Row]) -> list[tuple[int, int]]:
+    """Return the id of each row, and how many rows of that id came before it.
+
+    A step whose rows span two epochs may have a row twice.
+    """
+    times: Counter[int] = Counter()
+    keys = []
+    for row in rows:
+        keys.append((row.id, times[row.id]))
+        times[row.id] += 1
+    return keys
 
 
 @attrs.frozen(eq=False)
@@ -61,6 +75,14 @@ class PairBatch:
 
 
 Batch = PromptBatch | ExampleBatch | PairBatch
+
+
+def fields(batch: Batch, name: str) -> dict[str, Any]:
+    """Return what a batch has, under the names of the graph inputs that one argument makes."""
+    found: dict[str, Any] = {f"{name}.context": batch.context, f"{name}.rows": batch.rows}
+    if not isinstance(batch, PromptBatch):
+        found |= {f"{name}.tokens": batch.tokens, f"{name}.mask": batch.mask}
+    return found
 
 
 class Cursor(Protocol):
