@@ -63,7 +63,7 @@ class Input:
     name: str
     kind: Kind
     data: str = ""
-    initial: Any = None
+    initial: Any = attrs.field(default=None, eq=False)
 
 
 @attrs.frozen(eq=False)

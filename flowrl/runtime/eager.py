@@ -67,6 +67,7 @@ class Session(GraphBuilder):
     def begin(self) -> None:
         """Start the next step: other seeds, the next learning rate."""
         self.steps += 1
+        del self.counts["draw"]  # each step draws as a step of the compiled program does
         self.host.begin(self.steps, self.host.cursors)
 
     def value(self, type: Type, data: Any) -> Concrete:
@@ -74,11 +75,11 @@ class Session(GraphBuilder):
         cls = ConcreteModel if isinstance(type, ModelType) else Concrete
         return cls(type, data, self)
 
-    def resolve(self, value: Value, op: Op, loc: Location) -> Value:
+    def resolve(self, value: Value, reader: str, loc: Location) -> Value:
         """Return a value of this session; what is used up, its engine refuses."""
         if isinstance(value, Concrete) and value.session is self:
             return value
-        return super().resolve(value, op, loc)
+        return super().resolve(value, reader, loc)
 
     def _consume(self, op: Op, args: Sequence[Value], loc: Location) -> None:
         """Do nothing: the next version's number is what tells."""

@@ -11,7 +11,7 @@ import attrs
 
 from flowrl.errors import EngineError
 from flowrl.runtime.engine import Generator, Sampling, Scorer
-from flowrl.runtime.rows import Cursor, Row
+from flowrl.runtime.rows import Cursor, Row, row_keys
 
 Path = tuple[int, ...]
 """The turns and rounds of the loops around a node; part of a seed."""
@@ -127,12 +127,7 @@ class Host:
 
     def row_seeds(self, rows: Sequence[Row], *parts: int) -> list[int]:
         """Return a seed for each row; a row that comes twice has two."""
-        times: dict[int, int] = defaultdict(int)
-        seeds = []
-        for row in rows:
-            seeds.append(self.seed_of(*parts, row.id, times[row.id]))
-            times[row.id] += 1
-        return seeds
+        return [self.seed_of(*parts, *key) for key in row_keys(rows)]
 
     def generator(self, handle: Handle) -> Generator:
         """Return the generator of a role, holding the weights of `handle`.

@@ -42,14 +42,13 @@ class GraphLoss:
         """Return these rows' share of the loss."""
         assert self.op.part is not None
         few = _Rows(self.lengths, rows)
-        given = [few.new(self._type(name), new[name]) for name in self.op.reads]
-        outer = [few.take(x) for x in self.captured]
-        fixed = [few.take(x) for x in self.fixed]
-        graph = self.op.part
-        by_name = dict(zip([f"new.{n}" for n in self.op.reads], given, strict=True))
-        by_name |= {f"outer.{i}": x for i, x in enumerate(outer)}
-        by_name |= {f"fixed.{i}": x for i, x in enumerate(fixed)} | {"new.version": self.version}
-        share: Tensor = self.run(graph, [by_name[name] for name, _ in graph.inputs])[0]
+        whole = {f"outer.{i}": x for i, x in enumerate(self.captured)}
+        whole |= {f"fixed.{i}": x for i, x in enumerate(self.fixed)} | {"new.version": self.version}
+        mine = {f"new.{n}": few.new(self._type(n), new[n]) for n in self.op.reads}
+        inputs = [
+            mine[name] if name in mine else few.take(whole[name]) for name, _ in self.op.part.inputs
+        ]
+        share: Tensor = self.run(self.op.part, inputs)[0]
         return share
 
     def metrics(self, new: Outputs) -> list[float]:

@@ -10,7 +10,7 @@ from torch import Tensor
 from flowrl.errors import EngineError
 from flowrl.functional.ragged import Ragged
 from flowrl.ir.types import Axis
-from flowrl.runtime.rows import Row
+from flowrl.runtime.rows import Row, row_keys
 
 
 @attrs.frozen(eq=False)
@@ -69,7 +69,7 @@ def divide(
     generator = torch.Generator().manual_seed(seed)
     whole = by == "group" or len(tokens.lengths) < 2
     units = len(tokens.lengths[0]) if whole else len(tokens.lengths[1])
-    count = min(units, -(-len(tokens.lengths[-1]) // sequences))
+    count = max(1, min(units, -(-len(tokens.lengths[-1]) // sequences)))
     parts: list[Selection] = []
     for _ in range(epochs):
         order = torch.randperm(units, generator=generator)
@@ -83,20 +83,22 @@ def divide(
 def align(value: Any, rows: Sequence[Row], to: Sequence[Row], axes: Sequence[Axis]) -> Any:
     """Return the elements of `value`, which lies on `rows`, in the order of `to`.
 
+    A row that the data hand out twice in a step is there twice on both sides: the first goes
+    with the first, the second with the second.
+
     Raises:
-        EngineError: a row is missing or there more than once.
+        EngineError: `to` has a row that `rows` lacks.
     """
-    places: dict[int, list[int]] = {}
-    for place, row in enumerate(rows):
-        places.setdefault(row.id, []).append(place)
-    wrong = next((row for row in to if len(places.get(row.id, ())) != 1), None)
-    if wrong is not None:
-        raise EngineError(
-            f"align: row {wrong.id} is there {len(places.get(wrong.id, ()))} times; expected once",
-            where=f"  {wrong.where}",
-            hint="both rollouts must be of the same prompts, none dropped, none twice",
-        )
-    index = torch.tensor([places[row.id][0] for row in to], dtype=torch.int64)
+    places = {key: place for place, key in enumerate(row_keys(rows))}
+    wanted = row_keys(to)
+    for row, key in zip(to, wanted, strict=True):
+        if key not in places:
+            raise EngineError(
+                f"the value has nothing for row {row.id} ({row.where}), which `to` has",
+                hint="both must be made of the same prompts; a row whose reward failed is gone "
+                "where `on_reward_error` drops its group",
+            )
+    index = torch.tensor([places[key] for key in wanted], dtype=torch.int64)
     return take(Selection(tuple(axes[:1]), (index,)), value, axes)
 
 

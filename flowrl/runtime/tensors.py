@@ -6,6 +6,7 @@ from importlib import import_module
 from inspect import signature
 from typing import Any
 
+import attrs
 import torch
 from torch import Tensor
 
@@ -16,6 +17,33 @@ from flowrl.ir.types import Axis, DType, TensorType, Type
 from flowrl.ops.tensor import Per, TensorOp
 
 Lengths = tuple[Tensor, ...]
+
+
+@attrs.frozen(eq=False)
+class Form:
+    """How the elements of an op's deepest argument are nested.
+
+    Attributes:
+        first: elements of the first axis; 1 if all arguments are scalars.
+        lengths: elements inside each of those, and so on.
+    """
+
+    first: int
+    lengths: Lengths
+
+    @classmethod
+    def of(cls, args: Sequence[Ragged | Tensor]) -> "Form":
+        """Return the form of the deepest of some values."""
+        packed = [arg for arg in args if isinstance(arg, Ragged)]
+        if not packed:
+            return cls(1, ())
+        deepest = max(packed, key=lambda arg: len(arg.lengths))
+        lengths = deepest.lengths
+        return cls(len(lengths[0]) if lengths else len(deepest.values), lengths)
+
+    def size(self, depth: int) -> int:
+        """Return the number of elements of a value with the first `depth` axes."""
+        return int(self.lengths[depth - 2].sum()) if depth > 1 else self.first
 
 
 def evaluate(op: TensorOp, args: Sequence[Ragged | Tensor], node: Node) -> list[Ragged | Tensor]:
@@ -36,10 +64,10 @@ def call(
 ) -> list[Ragged | Tensor]:
     """Return `function` of the arguments, as values of the result types."""
     expected = op.signature.broadcast(tuple(value.type for value in node.args))
-    lengths = max((lengths_of(arg) for arg in args), key=len, default=())
-    flat = [_broadcast(arg, axes, lengths) for arg, axes in zip(args, expected, strict=True)]
-    results = _invoke(op, function, flat, expected, lengths, node)
-    return [_wrap(op, x, type, lengths, node) for x, type in zip(results, types, strict=True)]
+    form = Form.of(args)
+    flat = [_broadcast(arg, axes, form) for arg, axes in zip(args, expected, strict=True)]
+    results = _invoke(op, function, flat, expected, form.lengths, node)
+    return [_wrap(op, x, type, form, node) for x, type in zip(results, types, strict=True)]
 
 
 @cache
@@ -61,11 +89,6 @@ def axes_of(value: Value) -> tuple[Axis, ...]:
     return value.type.axes
 
 
-def lengths_of(value: Ragged | Tensor) -> Lengths:
-    """Return the lengths of a packed value; none for a scalar."""
-    return value.lengths if isinstance(value, Ragged) else ()
-
-
 def spread(values: Tensor, level: int, to: int, lengths: Lengths) -> Tensor:
     """Repeat the elements of nesting `level` for each of their elements of level `to`."""
     for depth in range(level, max(level, to)):
@@ -79,18 +102,11 @@ def parents(lengths: Lengths, level: int) -> Tensor:
     return spread(torch.arange(count), 0, level, lengths)
 
 
-def _broadcast(arg: Ragged | Tensor, axes: tuple[Axis, ...], lengths: Lengths) -> Tensor:
+def _broadcast(arg: Ragged | Tensor, axes: tuple[Axis, ...], form: Form) -> Tensor:
     """Return the elements of an argument, one for each element of `axes`."""
     if isinstance(arg, Ragged):
-        return spread(arg.values, len(arg.lengths), len(axes) - 1, lengths)
-    return arg.expand(_size(len(axes), lengths)) if axes else arg
-
-
-def _size(depth: int, lengths: Lengths) -> int:
-    """Return the number of elements of a value with `depth` axes."""
-    if depth == 1:
-        return len(lengths[0]) if lengths else 1
-    return int(lengths[depth - 2].sum())
+        return spread(arg.values, len(arg.lengths), len(axes) - 1, form.lengths)
+    return arg.expand(form.size(len(axes))) if axes else arg
 
 
 def _invoke(
@@ -110,7 +126,7 @@ def _invoke(
     whole = op.user is None or op.per in (Per.TOKEN, Per.BATCH)
     if whole or "lengths" in accepted or "groups" in accepted:
         result = _guarded(op, function, flat, options, node)
-        return list(result) if isinstance(result, tuple) else [result]
+        return _several(op, result, len(op.signature.results), node)
     return _one_by_one(op, function, flat, options, axes, lengths, node)
 
 
@@ -123,14 +139,38 @@ def _one_by_one(
     lengths: Lengths,
     node: Node,
 ) -> list[Tensor]:
-    level = len(lengths) - 1 if op.per is Per.SAMPLE else 0
+    level = _level(op.per, max(axes, key=len))
     columns = [_units(x, len(a) - 1, level, lengths) for x, a in zip(flat, axes, strict=True)]
-    rows = []
+    count = len(op.signature.results)
+    parts: list[list[Tensor]] = [[] for _ in range(count)]
     for unit in zip(*columns, strict=True):
-        result = _guarded(op, function, list(unit), options, node)
-        parts = result if isinstance(result, tuple) else (result,)
-        rows.append([torch.as_tensor(part).reshape(-1) for part in parts])
-    return [torch.cat(column) for column in zip(*rows, strict=True)] or [flat[0][:0]]
+        result = _several(op, _guarded(op, function, list(unit), options, node), count, node)
+        for column, part in zip(parts, result, strict=True):
+            column.append(torch.as_tensor(part).reshape(-1))
+    return [torch.cat(column) if column else torch.zeros(0) for column in parts]
+
+
+def _level(per: Per, axes: tuple[Axis, ...]) -> int:
+    """Return how deep the unit that a user's function sees lies: a sample, or a group."""
+    names = [axis.name for axis in axes]
+    return names.index("sample") if per is Per.SAMPLE and "sample" in names else 0
+
+
+def _several(op: TensorOp, result: Any, count: int, node: Node) -> list[Any]:
+    """Return the results of a function, one for each result type."""
+    results = list(result) if isinstance(result, tuple) else [result]
+    if len(results) == count:
+        return results
+    raise EngineError(
+        f"{op.name}: the function must return {_counted(count, 'tensor')}; "
+        f"got {_counted(len(results), 'tensor')}",
+        where=node.loc.excerpt(),
+        hint=f"its signature is {op.signature}; several results are a tuple",
+    )
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def _units(x: Tensor, level: int, unit: int, lengths: Lengths) -> list[Any]:
@@ -148,11 +188,14 @@ def _units(x: Tensor, level: int, unit: int, lengths: Lengths) -> list[Any]:
 def _guarded(
     op: TensorOp, function: Callable[..., Any], args: list[Any], options: dict[str, Any], node: Node
 ) -> Any:
-    if op.user is None:
-        return function(*args, **options)
+    """Call the function; say where in the program it failed."""
     try:
         return function(*args, **options)
     except Exception as error:
+        if op.user is None:
+            if isinstance(error, ValueError):  # an option or a size that it refuses
+                raise EngineError(f"{op.name}: {error}", where=node.loc.excerpt()) from error
+            raise
         shapes = ", ".join(str(tuple(x.shape)) for x in args if isinstance(x, Tensor))
         raise EngineError(
             f"{op.name}: the function raised {type(error).__name__}: {error}",
@@ -164,23 +207,29 @@ def _guarded(
 DTYPES = {DType.I32: torch.int64, DType.BOOL: torch.bool}
 
 
-def _wrap(op: TensorOp, x: Any, type: Type, lengths: Lengths, node: Node) -> Ragged | Tensor:
+def _wrap(op: TensorOp, x: Any, type: Type, form: Form, node: Node) -> Ragged | Tensor:
     assert isinstance(type, TensorType)
     x = torch.as_tensor(x)
-    if op.user is not None:
-        x = x.to(DTYPES.get(type.dtype, torch.get_default_dtype()))
-    if not type.axes:
-        return x.reshape(()) if x.numel() == 1 else _refuse(op, x, 1, type, node)
-    expected = _size(len(type.axes), lengths) if lengths else x.numel()
+    expected = form.size(len(type.axes)) if type.axes else 1
     if x.numel() != expected:
-        return _refuse(op, x, expected, type, node)
-    return Ragged(x.reshape(-1), lengths[: len(type.axes) - 1])
+        raise EngineError(
+            f"{op.name}: the function must return {_counted(expected, 'element')} for {type}; "
+            f"got a tensor of shape {tuple(x.shape)}",
+            where=node.loc.excerpt(),
+            hint=f"with per={op.per.value!r} it returns an element for each of its result type",
+        )
+    if op.user is not None:
+        x = _checked(op, x.to(DTYPES.get(type.dtype, torch.get_default_dtype())), node)
+    return Ragged(x.reshape(-1), form.lengths[: len(type.axes) - 1]) if type.axes else x.reshape(())
 
 
-def _refuse(op: TensorOp, x: Tensor, expected: int, type: Type, node: Node) -> Ragged:
+def _checked(op: TensorOp, x: Tensor, node: Node) -> Tensor:
+    """Return what a user's function gave, unless there is NaN in it."""
+    bad = int(x.detach().isnan().sum())
+    if not bad:
+        return x
     raise EngineError(
-        f"{op.name}: the function must return {expected} elements for {type}; "
-        f"got a tensor of shape {tuple(x.shape)}",
+        f"{op.name}: the function returned NaN in {bad} of {_counted(x.numel(), 'element')}",
         where=node.loc.excerpt(),
-        hint=f"with per={op.per.value!r} it returns an element for each of its result type",
+        hint="look for 0 / 0 and log of what is below 0; give samples without a score a number",
     )

@@ -69,13 +69,20 @@ class FixedTokens:
 def letters(functions, rows, completions, samples, step):
     """Score each completion by its share of small letters, and by its length."""
     small = [sum(c.islower() for c in text) / (1 + len(text)) for text in completions]
-    return Scores([[s + len(t) / 10 for s, t in zip(small, completions, strict=True)]] * len(functions), {})
+    return Scores(
+        [[s + len(t) / 10 for s, t in zip(small, completions, strict=True)]] * len(functions), {}
+    )
 
 
 def role(folder, *, dtype="float32", options=SMOOTH, max_tokens=6, block=64):
     """Return how a role is run, on a folder."""
     sampling = Sampling(max_tokens=max_tokens)
-    return RoleSetup(ModelSpec(folder, dtype=dtype), sampling=sampling, options=options, sequences_per_block=block)
+    return RoleSetup(
+        ModelSpec(folder, dtype=dtype),
+        sampling=sampling,
+        options=options,
+        sequences_per_block=block,
+    )
 
 
 def roles(traced, model_folder, **how):
@@ -85,7 +92,9 @@ def roles(traced, model_folder, **how):
     return {name: role(model_folder(folders.get(name, "llama")), **how) for name in models}
 
 
-def executor(traced, roles, tokenizer, *, graph=None, generator=None, rows=4, score=letters, **host):
+def executor(
+    traced, roles, tokenizer, *, graph=None, generator=None, rows=4, score=letters, **host
+):
     """Return what runs a traced program: lowered, or the graph given."""
     graph = traced.lower().graph if graph is None else graph
     made = Host(score=score, **host)
@@ -107,4 +116,8 @@ def run(executor, cursors, *, steps=1, first=0):
 def weights(carry):
     """Return all weights of the models of a carry, as clones, by role and name."""
     models = {name: x for name, x in carry.items() if hasattr(x, "engine")}
-    return {(role, n): w.detach().clone() for role, h in models.items() for n, w in h.engine.weights().items()}
+    return {
+        (role, n): w.detach().clone()
+        for role, h in models.items()
+        for n, w in h.engine.weights().items()
+    }

@@ -74,7 +74,11 @@ def test_a_gradient_is_the_same_for_every_microbatch_size_packing_and_number_of_
         for key, value in after.items():
             assert_close(got[key], value, rtol=0, atol=1e-12)
         assert metrics == pytest.approx(expected, rel=1e-10, abs=1e-10)
-    moved = {role for (role, key), value in after.items() if (value - before[role, key]).abs().max() > 1e-3}
+    moved = {
+        role
+        for (role, key), value in after.items()
+        if (value - before[role, key]).abs().max() > 1e-3
+    }
     assert moved == {"policy", "critic"} & {role for role, _ in after}
 
 
