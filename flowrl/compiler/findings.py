@@ -12,6 +12,7 @@ from flowrl.ir.printer import show
 from flowrl.ir.program import Kind, Program
 from flowrl.ir.regions import used_inputs
 from flowrl.ops.model import Update
+from flowrl.ops.tensor import Constant
 
 Sampling = Mapping[str, Mapping[str, Any]]
 
@@ -24,7 +25,7 @@ def findings(
     """Return a sentence for each finding, in this order.
 
     Models that are never read, hyperparameters that change nothing (another value gives the same
-    graph, once simplified), losses that need two passes.
+    graph, once simplified), a KL in both reward and loss, losses that need two passes.
 
     Args:
         program: is traced, once more for each hyperparameter.
@@ -53,7 +54,7 @@ class _Findings:
         self.others = {name: self._other(name, value) for name, value in self.params.items()}
 
     def all(self) -> list[str]:
-        return [*self._unread(), *self._inert(), *self._two_passes()]
+        return [*self._unread(), *self._inert(), *self._kl_twice(), *self._two_passes()]
 
     def _unread(self) -> Iterator[str]:
         read = models_read(self.graph)
@@ -73,6 +74,17 @@ class _Findings:
         for name, other in self.others.items():
             if other is not None and _computed(other) == computed:
                 yield f"`{name}` = {show(self.params[name])} changes nothing that is computed."
+
+    def _kl_twice(self) -> Iterator[str]:
+        zeros = {n.results[0] for n in self.graph.nodes if n.op == Constant(0.0)}
+        nodes = [node for inner in self.graph.nested() for node in inner.nodes]
+        rewards = (n for n in nodes if n.op.name == "token_rewards" and zeros.isdisjoint(n.args))
+        losses = [node.op.loss for node in nodes if isinstance(node.op, Update)]
+        kls = (node for loss in losses for node in loss.nodes if node.op.name == "kl")
+        reward, kl = next((n for n in rewards if len(n.args) == 3), None), next(kls, None)
+        if reward and kl:
+            places = f"in the reward (at {reward.loc}) and in the loss (at {kl.loc})"
+            yield f"A KL is {places}: both count."
 
     def _two_passes(self) -> Iterator[str]:
         split = split_losses(self.graph, Cluster())

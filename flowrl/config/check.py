@@ -4,6 +4,7 @@ from typing import Any
 
 from flowrl.compiler.cluster import Cluster, Pool
 from flowrl.compiler.findings import models_read
+from flowrl.compiler.groups import check_groups
 from flowrl.config.batches import batch_sentence, check_batches
 from flowrl.config.programs import load_program, locating
 from flowrl.config.run_file import RunFile
@@ -52,6 +53,7 @@ def check_run(run: RunFile, graph: Graph, inputs: tuple[Input, ...]) -> None:
     Raises:
         RunFileError: a model, a reward or a data input is missing or unknown, a pool claims a
             role that the program doesn't have, or a step doesn't divide into minibatches.
+        ProgramError: advantages are taken within groups of one sample.
     """
     roles = [spec.name for spec in inputs if spec.kind is Kind.MODEL]
     read = models_read(graph)
@@ -60,6 +62,7 @@ def check_run(run: RunFile, graph: Graph, inputs: tuple[Input, ...]) -> None:
     check_rewards(run, graph)
     check_inputs(run, inputs)
     batches(run, graph)
+    check_groups(graph)
 
 
 def check_rewards(run: RunFile, graph: Graph) -> None:
