@@ -10,7 +10,7 @@ from safetensors import SafetensorError
 from flowrl.errors import RunFileError
 
 RESULTS = ("metrics.jsonl", "samples.jsonl", "checkpoint*")
-"""What a run leaves in its folder, as globs."""
+"""What a run leaves in its folder, as globs; an empty file is nothing."""
 
 
 def open_folder(folder: Path) -> None:
@@ -19,7 +19,8 @@ def open_folder(folder: Path) -> None:
     Raises:
         RunFileError: it can't be written to, or it has the results of another run.
     """
-    found = sorted(path.name for glob in RESULTS for path in folder.glob(glob))
+    left = [path for glob in RESULTS for path in folder.glob(glob)]
+    found = sorted(path.name for path in left if path.is_dir() or path.stat().st_size)
     if found:
         raise RunFileError(
             f"the run's folder has results already: {', '.join(found)}",

@@ -65,6 +65,9 @@ class EagerSession:
             made = {role: load("generate", "hf")(spec, self.tokenizer)}
             self.host.generators = {**self.host.generators, **made}
             self.host.sampling = {**self.host.sampling, role: self.sampling}
+            names = ("temperature", "top_p", "top_k")
+            shape = {name: getattr(self.sampling, name) for name in names}
+            self.builder.sampling = {**self.builder.sampling, role: shape}
             self.host.decoders = {**self.host.decoders, role: self.tokenizer}
         value = self.builder.value(ModelType(role), Handle(resident, 0))
         assert isinstance(value, Model)

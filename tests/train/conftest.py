@@ -1,17 +1,20 @@
 """Whole runs in a folder of their own: a tiny model, a few rows, a reward, a run file."""
 
 import json
+import shutil
 import string
 
 import pytest
 import torch
-from tokenizers import AddedToken, Tokenizer, decoders, models
+from tokenizers import AddedToken, Tokenizer, decoders, models, processors
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
+from flowrl.runtime.engines.hf import HFGenerator
 from flowrl.train.run import run_file
 
 SPECIAL = ["<pad>", "<bos>", "<eos>"]
 CHARACTERS = [*string.ascii_lowercase, *string.digits, *" .+=:"]
+VOCABULARY = len(SPECIAL) + len(CHARACTERS)
 REWARD = """
 def vowels(completions, answer):
     return [sum(c in "aeiou" for c in text) / 4 + (text[:1] == a) for text, a in zip(completions, answer)]
@@ -23,33 +26,57 @@ def one_thread():
     torch.set_num_threads(1)
 
 
-def make_tokenizer(**given):
-    """Return a tokenizer of one token a character."""
+def make_tokenizer(*, bos=False, **given):
+    """Return a tokenizer of one token a character; `bos` puts one before each text."""
     vocabulary = {token: number for number, token in enumerate([*SPECIAL, *CHARACTERS])}
     made = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
     made.decoder = decoders.Fuse()
     made.add_special_tokens([AddedToken(token, special=True) for token in SPECIAL])
+    if bos:
+        made.post_processor = processors.TemplateProcessing(
+            single="<bos> $A", special_tokens=[("<bos>", 1)]
+        )
     return PreTrainedTokenizerFast(
         tokenizer_object=made, pad_token="<pad>", bos_token="<bos>", eos_token="<eos>", **given
     )
 
 
 @pytest.fixture(scope="session")
-def model(tmp_path_factory):
-    """Return the folder of a language model of two layers, and its tokenizer."""
-    torch.manual_seed(0)
-    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
-    ids = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
-    config = LlamaConfig(
-        vocab_size=len(SPECIAL) + len(CHARACTERS), intermediate_size=24, **sizes, **ids
-    )
-    made = LlamaForCausalLM(config)
-    for parameter in made.parameters():
-        torch.nn.init.normal_(parameter, std=0.3)
-    folder = tmp_path_factory.mktemp("model")
-    made.save_pretrained(folder)
-    make_tokenizer().save_pretrained(folder)
-    return folder
+def make_model(tmp_path_factory):
+    """Return a function that makes the folder of a language model with two layers."""
+
+    def make(tokenizer):
+        torch.manual_seed(0)
+        sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
+        ids = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+        config = LlamaConfig(vocab_size=VOCABULARY, intermediate_size=24, **sizes, **ids)
+        made = LlamaForCausalLM(config)
+        for parameter in made.parameters():
+            torch.nn.init.normal_(parameter, std=0.3)
+        folder = tmp_path_factory.mktemp("model")
+        made.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+        return folder
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def model(make_model):
+    return make_model(make_tokenizer())
+
+
+@pytest.fixture
+def sent(monkeypatch):
+    """Return the prompts, token ids, that the generating engine gets; it grows."""
+    prompts, generate = [], HFGenerator.generate
+
+    def spy(self, requests, sampling):
+        prompts.extend(list(request.prompt) for request in requests)
+        return generate(self, requests, sampling)
+
+    monkeypatch.setattr(HFGenerator, "generate", spy)
+    return prompts
 
 
 RUN = """
@@ -127,11 +154,25 @@ class Folder:
 
     def run(self, program="grpo", *sets, added="", **parts):
         """Run a program; return the records of metrics.jsonl."""
-        checkpoint = run_file(self.write(program, added, **parts), sets)
-        return records(checkpoint.parent)
+        self.write(program, added, **parts)
+        return self.rerun(*sets)
+
+    def rerun(self, *sets):
+        """Run the run file that stands there."""
+        return records(run_file(str(self.path / "run.toml"), sets).parent)
+
+    def clean(self):
+        """Remove what the last run wrote."""
+        shutil.rmtree(self.path / "out")
 
     def records(self):
         return records(self.path / "out")
+
+    @property
+    def sampled(self):
+        """The records of samples.jsonl."""
+        lines = (self.path / "out" / "samples.jsonl").read_text().splitlines()
+        return [json.loads(line) for line in lines]
 
 
 def records(folder):
