@@ -94,7 +94,7 @@ def show(value: Any) -> str:
     """Return an attribute as it is printed."""
     if isinstance(value, Enum):
         return str(value.value)
-    if isinstance(value, tuple):
+    if isinstance(value, tuple | list):
         return f"[{', '.join(map(show, value))}]"
     if isinstance(value, float):
         return f"{value:g}"

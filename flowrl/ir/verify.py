@@ -13,7 +13,7 @@ def verify(graph: Graph) -> Graph:
     """Check a graph and those inside it; return it.
 
     Every value is made once and before its use, every type rule holds, a model that is used up
-    isn't used again, and a nested graph's captured inputs are as many as the node hands it.
+    isn't used otherwise, and a nested graph's captured inputs are as many as the node hands it.
 
     Raises:
         VerifyError: one of these doesn't hold.
@@ -27,7 +27,10 @@ def verify(graph: Graph) -> Graph:
         _check_types(graph, node)
         _check_regions(graph, node)
         known.update(node.results)
-        used_up.update(node.args[i] for i in node.op.consumed(len(node.args)))
+        gone = [node.args[i] for i in node.op.consumed(len(node.args))]
+        once = all(sum(value is arg for arg in node.args) == 1 for value in gone)
+        _check(graph, once, node, "uses up a model and reads it as well")
+        used_up.update(gone)
     missing = [name for name, value in graph.outputs if value not in known]
     if missing:
         raise VerifyError(f"graph {graph.name} returns `{missing[0]}`, which it never makes")

@@ -75,7 +75,7 @@ def scan(
     hint = "put it in the record: `ops.record(batch, name=value)`, and read `mb.name`"
 
     def build(inner: GraphBuilder) -> list[tuple[str, Value]]:
-        names = [f"carry.{name}" for name in leaf_names(carry)]
+        names = [f"carry.{name}" if name else "carry" for name in leaf_names(carry)]
         start = [inner.input(n, leaf.type) for n, leaf in zip(names, leaves, strict=True)]
         named = zip(leaf_names(xs.record), fields, strict=True)
         rows = [inner.input(f"mb.{n}", selection.rename(value.type)) for n, value in named]
