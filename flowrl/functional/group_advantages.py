@@ -46,7 +46,7 @@ def group_advantage(
     if nonfinite not in ("raise", "exclude"):
         raise ValueError(f'nonfinite must be "raise" or "exclude"; got {nonfinite!r}')
     if nonfinite == "raise":
-        require_finite(rewards, sample_ids)
+        require_finite(rewards, sample_ids, groups=groups)
     used = rewards.isfinite().flatten()
     (kept,) = select(used, rewards.flatten())
     by = Groups.of(rewards, groups)
@@ -92,7 +92,7 @@ def opo(rewards: Tensor, token_counts: Tensor, *, groups: Tensor | None = None) 
 
     Source: Hao et al. 2025, arXiv:2505.23585.
     """
-    require_finite(rewards)
+    require_finite(rewards, groups=groups)
     by = Groups.of(rewards, groups)
     flat = rewards.flatten()
     weights = token_counts.flatten().to(flat.dtype)

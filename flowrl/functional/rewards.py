@@ -38,19 +38,31 @@ def usable(rewards: Tensor) -> Tensor:
     return rewards.isfinite()
 
 
-def require_finite(rewards: Tensor, sample_ids: Sequence[str] | None = None) -> None:
+def require_finite(
+    rewards: Tensor,
+    sample_ids: Sequence[str] | None = None,
+    *,
+    groups: Tensor | None = None,
+) -> None:
     """Refuse rewards that are NaN or infinite.
 
     Raises:
-        ValueError: names the first such sample by `sample_ids`, or by its flat index, and says
-            how many there are.
+        ValueError: names the first such sample by `sample_ids`, or by its flat index and its
+            place in its group, and says how many there are.
     """
     bad = (~usable(rewards)).flatten().nonzero().flatten().tolist()
     if not bad:
         return
-    name = bad[0] if sample_ids is None else sample_ids[bad[0]]
+    name = _place(bad[0], groups) if sample_ids is None else sample_ids[bad[0]]
     value = rewards.flatten()[bad[0]].item()
     raise ValueError(
         f"rewards must be finite numbers; sample {name} has {value} "
         f"({len(bad)} of {rewards.numel()} samples are not finite)"
     )
+
+
+def _place(index: int, groups: Tensor | None) -> str:
+    if groups is None:
+        return str(index)
+    number = int((groups[:index] == groups[index]).sum())
+    return f"{index}, number {number} of group {int(groups[index])},"

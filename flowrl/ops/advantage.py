@@ -1,31 +1,50 @@
-"""Advantages: from rewards to how much better than expected each token was."""
+"""Advantages of a sample over the others of its prompt: no critic."""
+
+from collections.abc import Sequence
 
 from flowrl.ir.graph import Value
-from flowrl.ops.tensor import Per, apply, apply_many
+from flowrl.ops.expect import in_interval, one_of
+from flowrl.ops.reduce import token_counts
+from flowrl.ops.tensor import Per, apply
+
+SAMPLES = "f32[..., sample] -> f32[..., sample]"
 
 
-def group_advantage(rewards: Value, *, norm_by_std: bool = True, eps: float = 1e-6) -> Value:
+def group_advantage(
+    rewards: Value,
+    *,
+    norm_by_std: bool = True,
+    ddof: int = 1,
+    eps: float = 1e-6,
+    nonfinite: str = "raise",
+) -> Value:
     """Centre each sample's reward on the mean of its prompt's group.
 
     Args:
         rewards: f32[prompt, sample], in any reward unit.
-        norm_by_std: also divide by the group's standard deviation (n - 1); off is Dr. GRPO.
+        norm_by_std: also divide by the group's standard deviation; off is Dr. GRPO.
+        ddof: the deviation divides by n - ddof.
         eps: added to the deviation, in reward units.
+        nonfinite: "raise" stops the run at a NaN or infinite reward; "exclude" leaves it out of
+            its group and gives it 0. Its tokens should leave the mask as well: `ops.usable`.
 
     Returns:
         f32[prompt, sample]; unitless if `norm_by_std`. Equal rewards, or one sample, give 0.
 
     Raises:
-        ProgramError: `rewards` isn't f32[..., sample].
+        ProgramError: `rewards` isn't f32[..., sample], or an option isn't known.
 
     Source: Shao et al. 2024, arXiv:2402.03300, sec. 4.1.2; Liu et al. 2025, arXiv:2503.20783.
     """
+    in_interval("group_advantage", "[0, 1]", ddof=ddof)
+    in_interval("group_advantage", "[0, inf)", eps=eps)
+    one_of("group_advantage", "nonfinite", nonfinite, ("raise", "exclude"))
     return apply(
         "group_advantages:group_advantage",
-        "f32[..., sample] -> f32[..., sample]",
+        SAMPLES,
         Per.GROUP,
         {"rewards": rewards},
-        {"norm_by_std": norm_by_std, "eps": eps},
+        {"norm_by_std": norm_by_std, "ddof": ddof, "eps": eps, "nonfinite": nonfinite},
     )
 
 
@@ -40,77 +59,98 @@ def leave_one_out(rewards: Value) -> Value:
 
     Source: Ahmadian et al. 2024, arXiv:2402.14740, eq. 8.
     """
-    signature = "f32[..., sample] -> f32[..., sample]"
-    return apply("group_advantages:leave_one_out", signature, Per.GROUP, {"rewards": rewards})
+    return apply("group_advantages:leave_one_out", SAMPLES, Per.GROUP, {"rewards": rewards})
 
 
-def token_rewards(scores: Value, mask: Value, penalty: Value | None = None) -> Value:
-    """Put each sample's score on its last trained token, less a penalty on every token.
-
-    Args:
-        scores: f32[prompt, sample].
-        mask: bool[prompt, sample, token].
-        penalty: f32[prompt, sample, token], such as `kl_coef * (logprobs - anchor)`.
-
-    Returns:
-        f32[prompt, sample, token], in reward units, 0 where `mask` is False.
-
-    Source: Ouyang et al. 2022, arXiv:2203.02155, eq. 2.
-    """
-    signature = "f32[...], bool[..., token]"
-    args = {"scores": scores, "mask": mask}
-    if penalty is not None:
-        signature, args = f"{signature}, f32[..., token]", {**args, "penalty": penalty}
-    signature = f"{signature} -> f32[..., token]"
-    return apply("advantages:token_rewards", signature, Per.SAMPLE, args)
-
-
-def gae(
-    rewards: Value, values: Value, mask: Value, *, gamma: float = 1.0, lam: float = 1.0
-) -> tuple[Value, Value]:
-    """Estimate advantages by an exponentially weighted sum of TD errors.
+def opo(rewards: Value, mask: Value) -> Value:
+    """Subtract from each sample's reward its group's mean, weighted by the samples' lengths.
 
     Args:
-        rewards: f32[prompt, sample, token], received for emitting each token.
-        values: f32[prompt, sample, token], of the state before each token, in reward units.
-        mask: bool[prompt, sample, token]; masked tokens are skipped without cost.
-        gamma: discount, in [0, 1].
-        lam: decay, in [0, 1]; 0 gives the TD error, 1 the return minus the value.
+        rewards: f32[prompt, sample].
+        mask: bool[prompt, sample, token]; a sample's length is its trained tokens.
 
     Returns:
-        advantages and returns, both f32[prompt, sample, token], 0 where `mask` is False.
+        f32[prompt, sample], in reward units. Equal rewards, or one sample, give 0.
 
-    Source: Schulman et al. 2016, arXiv:1506.02438, eq. 16.
+    Source: Hao et al. 2025, arXiv:2505.23585.
     """
-    advantages, returns = apply_many(
-        "advantages:gae",
-        "f32[..., token], f32[..., token], bool[..., token] -> f32[..., token], f32[..., token]",
-        Per.SAMPLE,
-        {"rewards": rewards, "values": values, "mask": mask},
-        {"gamma": gamma, "lam": lam},
-        outputs=("advantages", "returns"),
-    )
-    return advantages, returns
+    args = {"rewards": rewards, "token_counts": token_counts(mask)}
+    signature = "f32[..., sample], f32[..., sample] -> f32[..., sample]"
+    return apply("group_advantages:opo", signature, Per.GROUP, args)
 
 
-def whiten(x: Value, mask: Value, *, mode: str = "standard", eps: float = 1e-8) -> Value:
-    """Shift and scale to mean 0 and variance 1 over all trained tokens of the batch.
+def gdpo(
+    rewards: Value, *, weights: Sequence[float] | None = None, ddof: int = 1, eps: float = 1e-6
+) -> Value:
+    """Normalise each reward in its group, sum them weighted, and whiten the sums over the batch.
 
     Args:
-        x: f32[..., token].
-        mask: bool[..., token].
-        mode: `standard`, `keep_mean` (add the mean back) or `scale_only`.
-        eps: added to the variance.
+        rewards: f32[prompt, sample, reward], from `ops.score` with `names`.
+        weights: one a reward; all 1 if None.
+        ddof: each variance divides by n - ddof.
+        eps: added to each deviation, in the reward's units.
 
     Returns:
-        f32[..., token], 0 where `mask` is False.
+        f32[prompt, sample], unitless.
 
-    Source: Schulman et al. 2017, arXiv:1707.06347 (common practice; not in the paper).
+    Source: Liu et al. 2026, arXiv:2601.05242.
     """
+    in_interval("gdpo", "[0, 1]", ddof=ddof)
+    in_interval("gdpo", "[0, inf)", eps=eps)
     return apply(
-        "whitening:whiten",
-        "f32[..., token], bool[..., token] -> f32[..., token]",
+        "group_advantages:gdpo",
+        "f32[..., sample, reward] -> f32[..., sample]",
         Per.BATCH,
-        {"x": x, "mask": mask},
-        {"mode": mode, "eps": eps},
+        {"rewards": rewards},
+        {"weights": weights, "ddof": ddof, "eps": eps},
+    )
+
+
+def reinforce_plus_plus_baseline(
+    rewards: Value, mask: Value, *, ddof: int = 1, eps: float = 1e-8
+) -> Value:
+    """Centre each reward on its group's mean, and whiten over all trained tokens of the batch.
+
+    Args:
+        rewards: f32[prompt, sample].
+        mask: bool[prompt, sample, token].
+        ddof: the variance divides by n - ddof.
+        eps: added to the variance, in squared reward units.
+
+    Returns:
+        f32[prompt, sample, token], unitless, 0 where `mask` is False.
+
+    Source: Hu et al. 2025, arXiv:2501.03262.
+    """
+    in_interval("reinforce_plus_plus_baseline", "[0, 1]", ddof=ddof)
+    in_interval("reinforce_plus_plus_baseline", "[0, inf)", eps=eps)
+    return apply(
+        "advantages:reinforce_plus_plus_baseline",
+        "f32[..., sample], bool[..., sample, token] -> f32[..., sample, token]",
+        Per.BATCH,
+        {"rewards": rewards, "mask": mask},
+        {"ddof": ddof, "eps": eps},
+    )
+
+
+def optimal_token_baseline(rewards: Value, mask: Value, logprobs: Value, collision: Value) -> Value:
+    """Return the reward-to-go less the baseline of its place that makes the variance least.
+
+    Args:
+        rewards: f32[prompt, sample, token], such as `ops.token_rewards(scores, mask)`.
+        mask: bool[prompt, sample, token].
+        logprobs: f32[prompt, sample, token], under the policy that sampled.
+        collision: f32[prompt, sample, token], of that policy: `ops.collision(policy, rollouts)`.
+
+    Returns:
+        f32[prompt, sample, token], in reward units; 0 at a place that one sample alone reaches.
+
+    Source: Li et al. 2026, arXiv:2602.07078.
+    """
+    at_token = "f32[..., sample, token]"
+    return apply(
+        "token_baseline:optimal_token_baseline",
+        f"{at_token}, bool[..., sample, token], {at_token}, {at_token} -> {at_token}",
+        Per.GROUP,
+        {"rewards": rewards, "mask": mask, "logprobs": logprobs, "collision": collision},
     )

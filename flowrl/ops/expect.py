@@ -1,7 +1,9 @@
 """Checks of what ops are given, before a type rule sees it."""
 
 from collections.abc import Sequence
-from typing import Any
+from math import inf
+from numbers import Real
+from typing import Any, NoReturn
 
 from flowrl.errors import Location, ProgramError
 from flowrl.ir.records import shown
@@ -13,6 +15,8 @@ WHENCE = {
     "Batches": "divide a record first: `ops.minibatches(batch, sequences=64)`",
 }
 """Where the things come from that ops take."""
+
+KNOWN = "options are numbers that are known while tracing, such as hyperparameters"
 
 
 def expect(op: str, name: str, x: Any, *kinds: type) -> None:
@@ -42,6 +46,38 @@ def at_least_one(op: str, name: str, number: Any, hint: str) -> None:
             where=Location.of_caller().excerpt(),
             hint=hint,
         )
+
+
+def in_interval(op: str, interval: str, *, hint: str = KNOWN, **options: Any) -> None:
+    """Check that each option that isn't None is a number in an interval, such as "(0, 1]".
+
+    Raises:
+        ProgramError: one isn't.
+    """
+    low, high = map(float, interval[1:-1].split(","))
+    for name, x in options.items():
+        if x is None:
+            continue
+        known = isinstance(x, Real)
+        after = known and (x >= low if interval[0] == "[" else x > low)
+        before = known and (x <= high if interval[-1] == "]" else x < high)
+        if not (after and before):
+            least = f"{'at least' if interval[0] == '[' else 'above'} {low:g}"
+            wanted = least if high == inf else f"in {interval}"
+            raise ProgramError(
+                f"{op}: `{name}` must be {wanted}; got {x if known else shown(x)}",
+                where=Location.of_caller().excerpt(),
+                hint=hint,
+            )
+
+
+def refuse(op: str, problem: str, hint: str) -> NoReturn:
+    """Refuse options that contradict each other.
+
+    Raises:
+        ProgramError: always.
+    """
+    raise ProgramError(f"{op}: {problem}", where=Location.of_caller().excerpt(), hint=hint)
 
 
 def one_of(op: str, name: str, given: Any, allowed: Sequence[str]) -> None:

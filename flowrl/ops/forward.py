@@ -5,13 +5,13 @@ from typing import Any
 from flowrl.errors import Location, ProgramError
 from flowrl.ir.graph import Model, Value
 from flowrl.ir.records import RECORDS, Prompts, Rollouts, fields_of
-from flowrl.ir.trace import bind, builder_of, sampling_of
+from flowrl.ir.trace import bind, builder_of
 from flowrl.ir.types import (
     TensorType,
 )
 from flowrl.ops.data import fresh_axes, take
 from flowrl.ops.expect import expect
-from flowrl.ops.model import Generate, Logprobs, Rewards, Score, Values
+from flowrl.ops.model import Collision, Generate, Logprobs, Rewards, Score, Values
 
 
 def generate(
@@ -48,11 +48,12 @@ def generate(
     """
     expect("generate", "policy", policy, Model)
     expect("generate", "prompts", prompts, Prompts)
-    defaults = {"temperature": 1.0, "top_p": 1.0, "top_k": 0} | dict(sampling_of(policy.role))
+    builder = builder_of([policy], "generate")
+    silent = builder.root.sampling.get(policy.role, {})
+    defaults = {"temperature": 1.0, "top_p": 1.0, "top_k": 0, **silent}
     given = {"temperature": temperature, "top_p": top_p, "top_k": top_k}
     chosen: dict[str, Any] = {k: defaults[k] if v is None else v for k, v in given.items()}
     _check_sampling(n, **chosen)
-    builder = builder_of([policy], "generate")
     loc = Location.of_caller()
     axes = (builder.axis("sample", "generate", loc), builder.axis("token", "generate", loc))
     number = builder.root.number("draw")
@@ -76,6 +77,24 @@ def logprobs(model: Model, rollouts: Any, *, temperature: float | None = None) -
     """
     expect("logprobs", "rollouts", rollouts, *RECORDS)
     op = Logprobs(temperature_of(rollouts) if temperature is None else temperature)
+    return bind(op, model, rollouts.prompts.context, rollouts.tokens)[0]
+
+
+def collision(model: Model, rollouts: Any) -> Value:
+    """Return the chance that two draws at a token's place are the same, by a forward pass.
+
+    Args:
+        model: any language model with the tokenizer of the rollouts.
+        rollouts: rollouts, examples, pairs or a record with their fields.
+
+    Returns:
+        f32[prompt, sample, token], the sum over the vocabulary of squared probabilities, at the
+        temperature of the rollouts; in (0, 1].
+
+    Source: `ops.optimal_token_baseline` needs it (Li et al. 2026, arXiv:2602.07078).
+    """
+    expect("collision", "rollouts", rollouts, *RECORDS)
+    op = Collision(temperature_of(rollouts))
     return bind(op, model, rollouts.prompts.context, rollouts.tokens)[0]
 
 

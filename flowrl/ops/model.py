@@ -99,6 +99,19 @@ class Logprobs(ModelOp):
 
 
 @attrs.frozen
+class Collision(ModelOp):
+    """See `collision`."""
+
+    temperature: float
+    use = "score"
+
+    def infer(self, model: Type, context: Type, tokens: Type) -> tuple[Type, ...]:
+        """model, i32[..., context], i32[..., token] -> f32[..., token]."""
+        _model(model)
+        return (f32(*_tokens(tokens, 2).axes),)
+
+
+@attrs.frozen
 class Values(ModelOp):
     """See `values`."""
 

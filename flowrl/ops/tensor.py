@@ -1,6 +1,6 @@
 """Tensor ops: pure functions of `flowrl.functional` made into nodes; arithmetic on values."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from numbers import Real
 from typing import Any
@@ -24,7 +24,7 @@ class Per(StrEnum):
 
 
 class Rule(StrEnum):
-    """What log-probabilities among the first two arguments must share."""
+    """What log-probabilities among the first arguments must share."""
 
     NONE = "none"
     SAME_DISTRIBUTION = "same distribution"
@@ -43,6 +43,7 @@ class TensorOp(Op):
         per: the unit it computes over.
         params: its options.
         rule: what log-probabilities it may compare.
+        compared: how many of the first arguments the rule is about.
         splits: whether it is `<name>_total` over rows divided by a `<name>_divisor` of the masks.
         code: for a user's function, a hash of its source.
         user: a user's function itself, where it is at hand.
@@ -54,6 +55,7 @@ class TensorOp(Op):
     per: Per = attrs.field(repr=False)
     params: tuple[tuple[str, Any], ...] = attrs.field(default=(), repr=False)
     rule: Rule = attrs.field(default=Rule.NONE, repr=False)
+    compared: int = attrs.field(default=2, repr=False)
     splits: bool = attrs.field(default=False, repr=False)
     code: str = attrs.field(default="", repr=False)
     user: Callable[..., Any] | None = attrs.field(default=None, eq=False, repr=False)
@@ -73,15 +75,18 @@ class TensorOp(Op):
         shown = {name: value for name, value in self.params if value is not None}
         return shown | ({"code": f"{self.function}#{self.code}"} if self.code else {})
 
+    def replace(self, **params: Any) -> "TensorOp":
+        """Return the op with other values of some options."""
+        return attrs.evolve(self, params=tuple((dict(self.params) | params).items()))
+
     def infer(self, *types: Type) -> tuple[Type, ...]:
         """Apply the signature, then the rule on log-probabilities."""
         results = self.signature.infer(types)
-        origins = [type.origin for type in types[:2] if isinstance(type, TensorType)]
+        origins = [type.origin for type in types if isinstance(type, TensorType)]
         if self.rule is Rule.KEEP:
             return (attrs.evolve(results[0], origin=origins[0]),)
-        known = [origin for origin in origins if origin]
-        if self.rule is not Rule.NONE and len(known) == 2:
-            _check_origins(self.rule, self.signature.names, *known)
+        if self.rule is not Rule.NONE:
+            _check_origins(self.rule, self.signature.names, origins[: self.compared])
         return results
 
 
@@ -96,23 +101,28 @@ class Constant(Op):
         return (f32(),)
 
 
-def _check_origins(rule: Rule, names: tuple[str, ...], a: Origin, b: Origin) -> None:
-    if a.distribution != b.distribution:
-        raise TypeRuleError(
-            f"`{names[0]}` and `{names[1]}` are log-probabilities of differently shaped "
-            f"distributions, {{{a}}} and {{{b}}}: temperature, top_p and top_k must agree",
-            arg=1,
-            hint="`ops.logprobs(model, rollouts)` recomputes them at the temperature of the "
-            "rollouts and without top_p and top_k: compare two of these",
-        )
-    if rule is Rule.SAME_MODEL and a.model != b.model:
-        raise TypeRuleError(
-            f"`{names[0]}` and `{names[1]}` must be of one model, in two versions; "
-            f"got {{{a}}} and {{{b}}}: a ratio across models is no importance weight",
-            arg=1,
-            hint="compare with the sampling policy's: `rollouts.logprobs`; "
-            "between models use `ops.kl`",
-        )
+def _check_origins(rule: Rule, names: tuple[str, ...], origins: Sequence[Origin | None]) -> None:
+    """Compare the first known origin with each of the others."""
+    known = [(index, origin) for index, origin in enumerate(origins) if origin]
+    for index, b in known[1:]:
+        first, a = known[0]
+        pair = f"`{names[first]}` and `{names[index]}`"
+        if a.distribution != b.distribution:
+            raise TypeRuleError(
+                f"{pair} are log-probabilities of differently shaped "
+                f"distributions, {{{a}}} and {{{b}}}: temperature, top_p and top_k must agree",
+                arg=index,
+                hint="`ops.logprobs(model, rollouts)` recomputes them at the temperature of the "
+                "rollouts and without top_p and top_k: compare two of these",
+            )
+        if rule is Rule.SAME_MODEL and a.model != b.model:
+            raise TypeRuleError(
+                f"{pair} must be of one model, in two versions; "
+                f"got {{{a}}} and {{{b}}}: a ratio across models is no importance weight",
+                arg=index,
+                hint="compare with the sampling policy's: `rollouts.logprobs`; "
+                "between models use `ops.kl`",
+            )
 
 
 def apply(

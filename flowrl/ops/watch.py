@@ -1,5 +1,6 @@
 """What `update` measures by itself, from the forward pass that it makes anyway."""
 
+from collections.abc import Callable
 from typing import Any
 
 from flowrl.ir.builder import GraphBuilder
@@ -7,28 +8,29 @@ from flowrl.ir.graph import Node, Value
 from flowrl.ir.records import fields_of
 from flowrl.ir.types import TensorType
 from flowrl.ops.reduce import token_mean
-from flowrl.ops.tensor import Constant, Per, Rule, TensorOp, apply
+from flowrl.ops.tensor import Constant, Per, Rule, TensorOp, apply, apply_many
 
 MASKED_PAIR = "f32[..., token], f32[..., token], bool[..., token]"
+CLIPPED = ("clip_fraction", "clip_fraction_low", "clip_fraction_high")
 
 
 def watch(inner: GraphBuilder, new: Any, rollouts: Any, loss: Value) -> dict[str, Value]:
     """Return the metrics of a loss, as further outputs of its graph.
 
-    `kl`, the mean of the loss's KL terms; `entropy`, if the loss reads it; `clip_fraction`, the
-    share of tokens where a clip is active; `kl_old`, the k3 estimate of the KL from the
+    `kl`, the mean of the loss's KL terms; `entropy`, if the loss reads it; of a surrogate with a
+    clip `clip_fraction`, the share of tokens where it is active, `clip_fraction_low` and
+    `clip_fraction_high`, its two sides, and `ratio_min`, `ratio_max`; of a critic's loss
+    `value_clip_fraction` and `explained_variance`; `kl_old`, the k3 estimate of the KL from the
     sampling policy; `logprob_gap_max`, the greatest difference between the engine's and the
     trainer's log-probabilities of the version that sampled. Terms with a coefficient of 0
     aren't measured: nothing is computed for them.
     """
-    nodes = [node for node in _terms(inner, loss) if isinstance(node.op, TensorOp)]
     mask = fields_of(rollouts)["mask"]
     found: dict[str, Value] = {}
-    for node in nodes:
-        if node.op.name == "kl" and _like(node.results[0], mask):
-            found["kl"] = token_mean(node.results[0], mask)
-        if node.op.name == "clipped_surrogate":
-            found["clip_fraction"] = _clip_fraction(node, mask)
+    for node in _terms(inner, loss):
+        measure = MEASURES.get(node.op.name)
+        if measure and isinstance(node.op, TensorOp) and _like(node.results[0], mask):
+            found |= measure(node, mask)
     if new.reads("entropy"):
         found["entropy"] = token_mean(new.entropy, mask)
     return found | _against_sampler(new, fields_of(rollouts), mask)
@@ -52,12 +54,79 @@ def _like(value: Value, mask: Value) -> bool:
     return all(isinstance(t, TensorType) for t in types) and types[0].axes == types[1].axes  # type: ignore[union-attr]
 
 
-def _clip_fraction(node: Node, mask: Value) -> Value:
+def _kl(node: Node, mask: Value) -> dict[str, Value]:
+    return {"kl": token_mean(node.results[0], mask)}
+
+
+def _surrogate(node: Node, mask: Value) -> dict[str, Value]:
+    """Measure `f(new, old, ..., advantages)`, whose ratio is new / old."""
+    new, old, *rest = node.args
+    by_sequence = node.op.name == "sequence_surrogate"
+    advantages = rest[1] if node.op.name == "decoupled" else rest[0]
+    args = {"new": new, "old": old, "advantages": advantages, "mask": mask}
+    signature = f"f32[..., token], {MASKED_PAIR}"
+    sides = apply_many(
+        f"clipping:{'sequence_' if by_sequence else ''}clip_fractions",
+        f"{signature} -> f32[], f32[], f32[]",
+        Per.BATCH,
+        args,
+        _options(node, "clip", "clip_high"),
+        outputs=CLIPPED,
+    )
+    found = dict(zip(CLIPPED, sides, strict=True)) | _ratios(new, old, mask)
+    options = _options(node, "clip", "clip_high", "dual_clip")
+    if "dual_clip" in options:
+        function = "clipping:dual_clip_fraction"
+        dual = apply(function, f"{signature} -> f32[]", Per.BATCH, args, options)
+        found["dual_clip_fraction"] = dual
+    return found
+
+
+def _cispo(node: Node, mask: Value) -> dict[str, Value]:
+    new, old = node.args[:2]
+    args, options = {"new": new, "old": old, "mask": mask}, _options(node, "clip", "clip_high")
+    signature = f"{MASKED_PAIR} -> f32[]"
+    fraction = apply("clipping:ratio_clip_fraction", signature, Per.BATCH, args, options)
+    return {"clip_fraction": fraction} | _ratios(new, old, mask)
+
+
+def _ratios(new: Value, old: Value, mask: Value) -> dict[str, Value]:
+    names = ("ratio_min", "ratio_max")
+    args = {"new": new, "old": old, "mask": mask}
+    signature = f"{MASKED_PAIR} -> f32[], f32[]"
+    ends = apply_many("metrics:ratio_extremes", signature, Per.BATCH, args, outputs=names)
+    return dict(zip(names, ends, strict=True))
+
+
+def _critic(node: Node, mask: Value) -> dict[str, Value]:
+    values, old, returns = node.args
+    args = {"values": values, "returns": returns, "mask": mask}
+    explained = apply("metrics:explained_variance", f"{MASKED_PAIR} -> f32[]", Per.BATCH, args)
+    options = _options(node, "clip")
+    if not options:
+        return {"explained_variance": explained}
+    args = {"values": values, "old_values": old, "returns": returns, "mask": mask}
+    signature = f"f32[..., token], {MASKED_PAIR} -> f32[]"
+    clipped = apply("losses:value_clip_fraction", signature, Per.BATCH, args, options)
+    return {"value_clip_fraction": clipped, "explained_variance": explained}
+
+
+def _options(node: Node, *names: str) -> dict[str, Any]:
+    """Return the options of a node that are set, of some names."""
     assert isinstance(node.op, TensorOp)
-    args = dict(zip(("new", "old", "advantages"), node.args, strict=True)) | {"mask": mask}
-    options = {name: value for name, value in node.op.params if name != "dual_clip"}
-    signature = "f32[..., token], f32[..., token], f32[..., token], bool[..., token] -> f32[]"
-    return apply("clipping:clip_fraction", signature, Per.BATCH, args, options)
+    return {name: x for name, x in node.op.params if name in names and x is not None}
+
+
+MEASURES: dict[str, Callable[[Node, Value], dict[str, Value]]] = {
+    "kl": _kl,
+    "clipped_surrogate": _surrogate,
+    "sequence_surrogate": _surrogate,
+    "decoupled": _surrogate,
+    "clip_cov": _surrogate,
+    "cispo": _cispo,
+    "clipped_value": _critic,
+}
+"""What is measured of each term of a loss."""
 
 
 def _against_sampler(new: Any, fields: dict[str, Any], mask: Value) -> dict[str, Value]:

@@ -15,7 +15,7 @@ from flowrl.runtime.models import head_module
 
 Packing = Literal["packed", "padded"]
 
-LANGUAGE = ("logprobs", "entropy")
+LANGUAGE = ("logprobs", "entropy", "collision")
 PER_ROW = ("rewards",)
 
 
@@ -49,6 +49,7 @@ def forward_outputs(
             logprobs: f[row, token], natural log of the probability of token t given all before
                 it, under softmax(logits / temperature).
             entropy: f[row, token], of that distribution, in nats.
+            collision: f[row, token], the sum of squared probabilities of that distribution.
             values: f[row, token], the head's number at the position before token t.
             token_rewards: f[row, token], the head's number at token t.
             rewards: f[row], the head's number at the row's last token.
@@ -178,11 +179,13 @@ def head_reads(head: nn.Module, places: Tensor) -> Iterator[None]:
 def token_outputs(
     logits: Tensor, tokens: Tensor, outputs: Sequence[str], temperature: float
 ) -> Outputs:
-    """Return `logprobs` and `entropy` of softmax(logits / temperature)."""
+    """Return `logprobs`, `entropy` and `collision` of softmax(logits / temperature)."""
     log_p = torch.log_softmax(logits / temperature, -1)
     made = {"logprobs": log_p.gather(-1, tokens[:, None])[:, 0]}
     if "entropy" in outputs:
         made["entropy"] = -(log_p.exp() * log_p).sum(-1)
+    if "collision" in outputs:
+        made["collision"] = (2 * log_p).exp().sum(-1)
     return {name: made[name] for name in outputs}
 
 

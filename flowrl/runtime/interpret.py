@@ -73,8 +73,12 @@ def _constant(it: Interpreter, node: Node, args: list[Any], path: Path) -> Seque
 
 
 def _tensor(it: Interpreter, node: Node, args: list[Any], path: Path) -> Sequence[Any]:
-    assert isinstance(node.op, TensorOp)
-    return tensors.evaluate(node.op, args, node)
+    op = node.op
+    assert isinstance(op, TensorOp)
+    draw = dict(op.params).get("seed")  # the number of its draw, as other ops that draw have one
+    if draw is not None and op.user is None:
+        op = op.replace(seed=it.host.seed_of(draw, *path))
+    return tensors.evaluate(op, args, node)
 
 
 def _transfer(it: Interpreter, node: Node, args: list[Any], path: Path) -> Sequence[Any]:
@@ -104,6 +108,7 @@ EVALUATE: Mapping[type[Op], Evaluate] = {
     data.Align: _align,
     model.Generate: perform.generate,
     model.Logprobs: perform.forward,
+    model.Collision: perform.forward,
     model.Values: perform.forward,
     model.Rewards: perform.forward,
     model.Score: perform.score,

@@ -1,6 +1,7 @@
 """Model ops and rewards: what engines and reward workers do for a graph."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -24,22 +25,33 @@ if TYPE_CHECKING:
 
 def generate(it: "Interpreter", node: Node, args: list[Any], path: Path) -> Sequence[Any]:
     """Sample, block by block."""
-    op, (handle, context, rows) = node.op, args
+    handle, context, rows = args
+    done = answers(it, node, handle, asked(it, node, handle, context, rows, path))
+    return rollouts(it, done, handle.version)
+
+
+def asked(
+    it: "Interpreter", node: Node, handle: Handle, context: Ragged, rows: Any, path: Path
+) -> list[list[Request]]:
+    """Return the blocks of requests that a generator computes together."""
+    op = node.op
     assert isinstance(op, model.Generate)
-    role = handle.resident.role
+    prompts = [row.tolist() for row in context.rows()]
+    seeds = it.host.row_seeds(rows, op.number, *path)
+    requests = [Request(p, s, op.n) for p, s in zip(prompts, seeds, strict=True)]
+    return blocks(requests, it.host.sequences_per_block.get(handle.resident.role, 64))
+
+
+def answers(
+    it: "Interpreter", node: Node, handle: Handle, asked: Sequence[Sequence[Request]]
+) -> list[list[Completion]]:
+    """Return the samples of each request of these blocks, in order."""
+    op = node.op
+    assert isinstance(op, model.Generate)
     with it.host.timed("generate"):
-        sampling = _sampling(op, it.host.sampling.get(role, Sampling()))
+        sampling = _sampling(op, it.host.sampling.get(handle.resident.role, Sampling()))
         generator = it.host.generator(handle)
-        prompts = [row.tolist() for row in context.rows()]
-        seeds = it.host.row_seeds(rows, op.number, *path)
-        requests = [Request(p, s, op.n) for p, s in zip(prompts, seeds, strict=True)]
-        done = [
-            group
-            for block in blocks(requests, it.host.sequences_per_block.get(role, 64))
-            for group in generator.generate(block, sampling)
-        ]
-    it.host.counts["tokens/sampled"] += sum(len(c.tokens) for group in done for c in group)
-    return _rollouts(done, handle.version)
+        return [group for block in asked for group in generator.generate(block, sampling)]
 
 
 def _sampling(op: model.Generate, base: Sampling) -> Sampling:
@@ -50,8 +62,10 @@ def _sampling(op: model.Generate, base: Sampling) -> Sampling:
     return attrs.evolve(base, **changes)
 
 
-def _rollouts(done: list[list[Completion]], version: int) -> Sequence[Any]:
+def rollouts(it: "Interpreter", done: list[list[Completion]], version: int) -> Sequence[Any]:
+    """Return completions as `Rollouts` has them."""
     flat = [completion for group in done for completion in group]
+    it.host.counts["tokens/sampled"] += sum(len(c.tokens) for c in flat)
     samples = torch.tensor([len(group) for group in done], dtype=torch.int64)
     lengths = torch.tensor([len(c.tokens) for c in flat], dtype=torch.int64)
     levels = (samples, lengths)
@@ -89,6 +103,8 @@ def _output(op: Op) -> tuple[str, float]:
     """Return the name of the engine's output that an op asks for, and its temperature."""
     if isinstance(op, model.Logprobs):
         return "logprobs", op.temperature
+    if isinstance(op, model.Collision):
+        return "collision", op.temperature
     if isinstance(op, model.Rewards):
         return ("token_rewards" if op.per == "token" else "rewards"), 1.0
     return "values", 1.0
@@ -140,7 +156,7 @@ def update(it: "Interpreter", node: Node, args: list[Any], path: Path) -> Sequen
     assert isinstance(op, model.Update)
     captured = args[len(args) - op.loss.captures() :]
     with it.host.timed("update"):
-        loss = GraphLoss(op, captured, tokens, handle.version, it.run)
+        loss = GraphLoss(op, captured, tokens, handle.version, partial(it.run, path=path))
         batch = sequences(context, tokens)
         done = handle.engine.update(batch, op.reads, op.temperature, loss, it.host.step)
         stats = [done.stats[name] for name in ("loss", "grad_norm", "learning_rate")]

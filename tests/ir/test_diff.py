@@ -21,12 +21,12 @@ ppo -> grpo
 - input critic: model<critic>
 ~ generate: n: 1 -> 8  # ppo.py:9 -> grpo.py:14
 - values(critic, prompts.context, generate.tokens): f32[prompt, sample, token]  # ppo.py:10
-+ group_advantage(score.rewards) {norm_by_std=True, eps=1e-06}: f32[prompt, sample]  # grpo.py:16
++ group_advantage(score.rewards) {norm_by_std=True, ddof=1, eps=1e-06, nonfinite=raise}: f32[prompt, sample]  # grpo.py:16
 - sub(generate.logprobs, logprobs): f32[prompt, sample, token]  # ppo.py:11
 - mul(0.05, sub): f32[prompt, sample, token]  # ppo.py:11
 - token_rewards(score.rewards, generate.mask, mul): f32[prompt, sample, token]  # ppo.py:11
 - gae(token_rewards, values, generate.mask) {gamma=1, lam=1}  # ppo.py:12
-- whiten(gae.advantages, generate.mask) {mode=standard, eps=1e-08}: f32[prompt, sample, token]  # ppo.py:13
+- whiten(gae.advantages, generate.mask) {mode=standard, ddof=1, eps=1e-08}: f32[prompt, sample, token]  # ppo.py:13
 - minibatches(generate.tokens) {sequences=64, epochs=2, by=group}: minibatches  # ppo.py:22
 - scan(minibatches, policy, critic, ...)  # ppo.py:22
 ~ update policy: in scan.body -> in the program; + results kl  # ppo.py:16 -> grpo.py:23
@@ -35,15 +35,19 @@ ppo -> grpo
 + update policy / mul(0.001, kl): f32[prompt, sample, token]  # grpo.py:21
 + update policy / add(clipped_surrogate, mul): f32[prompt, sample, token]  # grpo.py:21
 ~ update policy / token_mean: argument 1: clipped_surrogate -> add  # ppo.py:16 -> grpo.py:21
-~ update policy / clip_fraction: argument 3: whiten -> group_advantage  # ppo.py:16 -> grpo.py:23
+~ update policy / clip_fractions: argument 3: whiten -> group_advantage  # ppo.py:16 -> grpo.py:23
 + update policy / token_mean(kl, generate.mask): f32[]  # grpo.py:23
 - scan / update critic(critic, prompts.context, generate.tokens) {reads=[values]}  # ppo.py:18
 - scan / update critic / clipped_value(new.values, values, gae.returns) {clip=0.2}: f32[prompt, sample, token]  # ppo.py:19
 - scan / update critic / token_mean(clipped_value, generate.mask): f32[]  # ppo.py:18
+- scan / update critic / explained_variance(new.values, gae.returns, generate.mask): f32[]  # ppo.py:18
+- scan / update critic / value_clip_fraction(new.values, values, gae.returns, generate.mask) {clip=0.2}: f32[]  # ppo.py:18
 - returns critic
 - metric critic/loss
 - metric critic/grad_norm
 - metric critic/learning_rate
+- metric critic/value_clip_fraction
+- metric critic/explained_variance
 + metric policy/kl\
 """)
 
@@ -53,7 +57,7 @@ def test_another_clip_is_one_hyperparameter_and_the_ops_that_read_it():
 grpo -> grpo
 ~ hyperparameters: clip: 0.2 -> 0.3
 ~ update policy / clipped_surrogate: clip: 0.2 -> 0.3  # grpo.py:20
-~ update policy / clip_fraction: clip: 0.2 -> 0.3  # grpo.py:23\
+~ update policy / clip_fractions: clip: 0.2 -> 0.3  # grpo.py:23\
 """)
 
 
