@@ -80,6 +80,7 @@ class _Splitter:
         self.forms: dict[Value, Form] = {}
         self.in_prologue: dict[Value, Value] = {}
         self.in_part: dict[Value, Value] = {}
+        self.per_sample: dict[Value, Value] = {}
         self.fixed: list[tuple[str, Value]] = []
         self.divisors: dict[tuple[TensorOp, tuple[Axis | Value, ...]], Value] = {}
         for name, value in loss.inputs:
@@ -183,7 +184,10 @@ class _Splitter:
             if name.startswith("new.") and axes_of([given.type]) == axes:
                 return self.in_prologue[given]
             if name.startswith("new.") and axes_of([given.type])[:-1] == axes:
-                return self.prologue.add(WITHOUT_LAST, [self.in_prologue[given]], node.loc)[0]
+                if given not in self.per_sample:
+                    args = [self.in_prologue[given]]
+                    (self.per_sample[given],) = self.prologue.add(WITHOUT_LAST, args, node.loc)
+                return self.per_sample[given]
         raise _TwoPasses(f"{node.op.name} counts rows of {value.type}", node.loc)
 
 

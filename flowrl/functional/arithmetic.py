@@ -131,7 +131,7 @@ def clip(x: Tensor, *, low: "float | None" = None, high: "float | None" = None) 
 
 
 def _std(x: Tensor) -> Tensor:
-    return x.std() if len(x) > 1 else x.new_zeros(())
+    return x.std() if len(x) > 1 else x[:0].sum()
 
 
 ALL: dict[str, Callable[[Tensor], Tensor]] = {
@@ -152,7 +152,7 @@ def _reduce(
     rows = x.split(lengths.tolist())
     masks = mask.split(lengths.tolist()) if mask is not None else [None] * len(rows)
     kept = [row if m is None else row[m] for row, m in zip(rows, masks, strict=True)]
-    return torch.stack([ALL[kind](row) for row in kept]) if kept else x.new_zeros(0)
+    return torch.stack([ALL[kind](row) for row in kept]) if kept else x[:0]
 
 
 def sum(
