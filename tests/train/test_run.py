@@ -53,7 +53,7 @@ def test_each_step_is_a_record_of_metrics(folder, program, names):
     records = folder.run(program)
 
     assert [record["step"] for record in records] == [1, 2, 3]
-    assert metric_names(records[0]) == set(names)
+    assert set(names) <= metric_names(records[0])
     assert all(isinstance(value, float | int) for record in records for value in record.values())
     assert records[0]["seconds"] > records[0]["seconds/update"] > 0
 

@@ -1,0 +1,211 @@
+"""What is wrong is found before a model loads, with key, value and rule."""
+
+import pytest
+from inline_snapshot import snapshot
+
+from flowrl.errors import DataError, FlowrlError, ProgramError, RewardError, RunFileError
+from tests.train.conftest import REFERENCE, ROWS, SCORED, make_tokenizer
+
+DUAL = """
+import flowrl as fl
+from flowrl import ops
+
+@fl.program
+def dual(policy: fl.Model, reference: fl.Model, prompts: fl.Prompts, *, samples=2, dual_clip=3.0, in_reward=0.0, in_loss=0.0):
+    rollouts, scores = ops.score("reward", ops.generate(policy, prompts, n=samples))
+    anchor = ops.logprobs(reference, rollouts)
+    rewards = ops.token_rewards(scores, rollouts.mask, in_reward * (rollouts.logprobs - anchor))
+    advantages = ops.whiten(rewards, rollouts.mask)
+
+    def loss(new):
+        surrogate = ops.clipped_surrogate(new.logprobs, rollouts.logprobs, advantages, dual_clip=dual_clip)
+        return ops.token_mean(surrogate + in_loss * ops.kl(new.logprobs, anchor), rollouts.mask)
+
+    policy, stats = ops.update(policy, loss, rollouts)
+    return policy, stats
+"""
+
+
+@pytest.fixture
+def refused(folder, monkeypatch):
+    """Return the error that a run ends with; no model can be loaded meanwhile."""
+
+    def error(program, *sets, kind=FlowrlError, **parts):
+        with monkeypatch.context() as patch:
+            patch.setattr("flowrl.stages.Lowered.compile", None)
+            with pytest.raises(kind) as raised:
+                folder.run(program, *sets, **parts)
+        return str(raised.value).replace(str(folder.path), "FOLDER")
+
+    return error
+
+
+@pytest.fixture
+def dual(folder):
+    (folder.path / "dual.py").write_text(DUAL)
+    return {"reward": SCORED, "models": REFERENCE.format(model=folder.model)}
+
+
+def test_responses_that_do_not_divide_into_minibatches(refused):
+    error = refused("ppo", "train.prompts_per_step=24", "program.minibatch=5", kind=RunFileError)
+
+    assert error == snapshot("""\
+24 responses a step (`train.prompts_per_step` = 24 x samples = 1) don't split into minibatches of 5: remainder 4
+  --set train.prompts_per_step=24
+help: a minibatch of 4 fits\
+""")
+
+
+def test_an_unknown_hyperparameter(refused):
+    assert refused("grpo", "program.clip_ratoi=0.2", kind=RunFileError) == snapshot("""\
+unknown key `clip_ratoi` in [program] (did you mean `clip`?)
+  --set program.clip_ratoi=0.2
+help: the keys of [program] are file, name, samples, clip, kl_coef\
+""")
+
+
+def test_a_hyperparameter_of_another_algorithm(refused):
+    assert refused("grpo", "program.lam=0.9", kind=RunFileError).splitlines()[0] == snapshot(
+        "unknown key `lam` in [program] (did you mean `name`?)"
+    )
+
+
+def test_a_dual_clip_that_is_not_above_1(refused, dual):
+    assert refused("dual.py", "program.dual_clip=0.8", kind=ProgramError, **dual) == snapshot("""\
+clipped_surrogate: `dual_clip` must be above 1; got 0.8
+  dual.py:13
+   13 |         surrogate = ops.clipped_surrogate(new.logprobs, rollouts.logprobs, advantages, dual_clip=dual_clip)
+                            ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+help: leave it out, or take 3.0\
+""")
+
+
+def test_groups_of_one_sample(refused):
+    assert refused("grpo", "program.samples=1", kind=ProgramError) == snapshot("""\
+group_advantage: compares the samples of a prompt, and there is one sample a prompt: every advantage would be 0
+  grpo.py:16
+   16 |     advantages = ops.group_advantage(rewards)
+                         ^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+the samples are drawn here:
+  grpo.py:14
+   14 |     rollouts = ops.generate(policy, prompts, n=samples)
+                       ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+help: draw several: `ops.generate(policy, prompts, n=8)`\
+""")
+
+
+def test_a_kl_in_both_reward_and_loss_is_said(folder, dual, capsys):
+    folder.run("dual.py", "program.in_loss=0.1", "program.in_reward=0.1", **dual)
+    assert "A KL is" in (said := capsys.readouterr().out)
+    assert said.splitlines()[1] == snapshot(
+        "A KL is in the reward (at dual.py:9) and in the loss (at dual.py:14): both count."
+    )
+
+    folder.clean()
+    folder.run("dual.py", "program.in_loss=0.1", **dual)
+    assert "A KL is" not in capsys.readouterr().out
+
+
+def test_batches_that_divide_start(folder):
+    assert folder.run("ppo", "train.prompts_per_step=6", "program.minibatch=3", "train.steps=1")
+
+
+def test_a_column_that_no_row_has(folder, refused):
+    folder.write_rows("train.jsonl", [{"prompt": row["prompt"]} for row in ROWS])
+
+    assert refused("grpo", kind=DataError) == snapshot("""\
+column `answer` is missing; the row has `prompt`
+train.jsonl:1
+help: correct the row, or set `on_bad_row = "skip"` to leave such rows out\
+""")
+
+
+def test_a_column_that_one_row_lacks(folder, refused):
+    rows = [dict(row) for row in ROWS * 3]
+    del rows[12]["answer"]
+    folder.write_rows("train.jsonl", rows)
+
+    assert refused("grpo", kind=DataError) == snapshot("""\
+column `answer` is missing; the row has `prompt`, `completion`, `chosen`, `rejected`
+train.jsonl:13
+help: correct the row, or set `on_bad_row = "skip"` to leave such rows out\
+""")
+
+
+def test_a_data_source_without_a_reward_function(folder, refused):
+    rows = [{**row, "data_source": "sums"} for row in ROWS]
+    folder.write_rows("train.jsonl", [*rows, {**ROWS[0], "data_source": "songs"}])
+    routed = '[reward.reward.function]\nsums = "reward.py:vowels"\nproofs = "reward.py:vowels"'
+
+    assert refused("grpo", kind=RewardError, reward=routed) == snapshot("""\
+no reward function goes by `data_source` = 'songs'
+  train.jsonl:9 (row 8)
+help: the known ones are 'sums', 'proofs'\
+""")
+
+
+def test_held_out_rows_that_lack_a_column_of_the_training_rows(folder, refused):
+    folder.write_rows("heldout.jsonl", [{"prompt": "a:"}])
+    added = '[eval.data]\nsource = "heldout.jsonl"\n'
+
+    assert refused("grpo", kind=DataError, added=added) == snapshot("""\
+column `answer` is missing; the row has `prompt`
+heldout.jsonl:1
+help: correct the row, or set `on_bad_row = "skip"` to leave such rows out\
+""")
+
+
+CHAT = "{% for m in messages %}...{{ m.content }}.{% endfor %}{% if add_generation_prompt %}={% endif %}"
+
+
+@pytest.fixture
+def long_rows(folder, make_model):
+    """Rows of 10 short prompts and, of 64 tokens once templated, 1 too long, 1 just fitting."""
+    short = [{"prompt": "ab", "answer": "a"} for _ in range(10)]
+    folder.write_rows(
+        "train.jsonl",
+        [*short, {"prompt": "a" * 60, "answer": "a"}, {"prompt": "b" * 59, "answer": "b"}],
+    )
+    folder.model = make_model(make_tokenizer(chat_template=CHAT))
+    return folder
+
+
+LIMIT = ("data.chat=true", "data.max_prompt_tokens=64")
+
+
+def test_the_prompt_tokens_that_are_sent_are_those_that_count(long_rows, refused):
+    assert refused("grpo", *LIMIT, kind=DataError) == snapshot("""\
+the prompt has 65 tokens; the limit is 64
+train.jsonl:11
+help: raise `max_prompt_tokens`, or set `on_long_prompt` to "skip" or "truncate_left"\
+""")
+
+
+def test_long_prompts_can_be_skipped_or_cut(long_rows, capsys, sent):
+    long_rows.run("grpo", *LIMIT, 'data.on_long_prompt="skip"', "train.prompts_per_step=11")
+    assert capsys.readouterr().out.splitlines()[1] == snapshot(
+        "train.jsonl: 11 rows, 1 skipped: 1 long prompt (train.jsonl:11)"
+    )
+    assert max(map(len, sent)) == 64
+
+    long_rows.clean()
+    sent.clear()
+    long_rows.run(
+        "grpo",
+        *LIMIT,
+        'data.on_long_prompt="truncate_left"',
+        "train.prompts_per_step=12",
+        "train.steps=1",
+    )
+    assert sorted(map(len, sent))[-3:] == [7, 64, 64]
+
+
+def test_no_row_left_is_an_error(long_rows, refused):
+    error = refused(
+        "grpo", "data.max_prompt_tokens=1", 'data.on_long_prompt="skip"', kind=DataError
+    )
+
+    assert error == snapshot("""\
+no row is left
+train.jsonl: 0 rows, 12 skipped: 12 long prompt (train.jsonl:1, train.jsonl:2, train.jsonl:3, ...)\
+""")

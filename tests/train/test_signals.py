@@ -1,0 +1,87 @@
+"""Runs that are ended from outside leave no process and no broken file."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+
+MAIN = "import sys; from flowrl.cli import main; sys.exit(main())"
+
+
+@pytest.fixture
+def started(folder):
+    """Start `flowrl run` in a process of its own."""
+    path = folder.write("grpo")
+
+    def start(*sets):
+        arguments = [part for text in sets for part in ("--set", text)]
+        return subprocess.Popen(
+            [sys.executable, "-c", MAIN, "run", path, *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    return start
+
+
+def after_first_step(folder, child):
+    """Wait for a record; return all processes of the run."""
+    file = folder.path / "out" / "metrics.jsonl"
+    while child.poll() is None and not (file.exists() and file.read_text().count("\n")):
+        time.sleep(0.05)
+    assert child.poll() is None, child.stderr.read()
+    processes = [psutil.Process(child.pid), *psutil.Process(child.pid).children(recursive=True)]
+    assert len(processes) == 3
+    return processes
+
+
+LONG = ("train.steps=100000", "reward.workers=2", "log.every_steps=1")
+
+
+def test_ctrl_c_ends_a_run_with_130_and_all_its_processes(folder, started):
+    child = started(*LONG)
+    processes = after_first_step(folder, child)
+
+    os.kill(child.pid, signal.SIGINT)
+    out, err = child.communicate(timeout=60)
+
+    assert child.returncode == 130
+    assert out.splitlines()[-1] == f"interrupted; what was written is in {folder.path / 'out'}"
+    assert "Traceback" not in err
+    assert gone(processes)
+    records = folder.records()
+    assert [record["step"] for record in records] == list(range(1, len(records) + 1))
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_run_that_is_killed_takes_its_workers_along(folder, started, number):
+    child = started(*LONG)
+    processes = after_first_step(folder, child)
+
+    os.kill(child.pid, number)
+    child.communicate(timeout=60)
+
+    assert child.returncode == -number
+    assert gone(processes)
+
+
+def gone(processes):
+    """Return whether all have ended, within the seconds that a worker takes to see it."""
+    _, alive = psutil.wait_procs(processes, timeout=20)
+    return not alive
+
+
+def test_an_error_is_one_message_and_code_1(folder, started):
+    (folder.path / "reward.py").write_text("def vowels(completions):\n    return 1 / 0\n")
+
+    child = started("reward.workers=2")
+    _, err = child.communicate(timeout=60)
+
+    assert child.returncode == 1
+    assert err.startswith("error: the reward function `reward.py:vowels` raised ZeroDivisionError")
+    assert "Traceback" not in err
