@@ -143,8 +143,8 @@ def test_two_branches_of_a_cond_are_told_apart():
 
     assert diff(graph(before), graph(after)) == snapshot("""\
 chosen -> chosen
-- cond.orelse / exp(score.rewards): f32[prompt, sample]  # test_diff.py:138
-+ cond.orelse / abs(score.rewards): f32[prompt, sample]  # test_diff.py:138\
+- cond.orelse / exp(score.rewards): f32[prompt, sample]  # test_diff.py:142
++ cond.orelse / abs(score.rewards): f32[prompt, sample]  # test_diff.py:142\
 """)
 
 
@@ -165,9 +165,9 @@ def test_what_moves_into_a_loop_is_one_change():
 
     assert diff(graph(once), graph(often)) == snapshot("""\
 once -> often
-+ minibatches(examples.context) {sequences=4, epochs=1, by=group}: minibatches  # test_diff.py:158
-+ scan policy(minibatches, policy, examples.context, ...)  # test_diff.py:159
-~ scan policy / update policy: in the program -> in scan.body  # test_diff.py:150 -> test_diff.py:156\
++ minibatches(examples.context) {sequences=4, epochs=1, by=group}: minibatches  # test_diff.py:162
++ scan policy(minibatches, policy, examples.context, ...)  # test_diff.py:163
+~ scan policy / update policy: in the program -> in scan.body  # test_diff.py:154 -> test_diff.py:160\
 """)
 
 

@@ -30,35 +30,17 @@ graph sft
 """)
 
 
-def test_control_flow_and_selections():
+def test_rows_chosen():
     graph = traced(
         STEP
         + """\
-    kept = ops.select(rollouts, where=rewards > 0.5)
-    batch = ops.record(kept, weight=kept.truncated.float())
-
-    def body(total, mb):
-        return total + mb.weight.mean() * rewards.mean(), {"weight": mb.weight.mean()}
-
-    total, stats = ops.scan(body, 0.0 * rewards.mean(), ops.minibatches(batch, sequences=8, epochs=2))
-    best = ops.cond(total > 1.0, lambda: total, lambda: rewards.mean())
-    return stats | {"best": best}
+    kept = ops.select([rewards, rollouts.mask], where=rewards > 0.5)
+    return {"x": kept[0].mean(), "tokens": ops.count(kept[1])}
 """
     )
 
-    assert text(graph) == snapshot("""\
-graph step
-  input %policy: model<policy>
-  input %reference: model<reference>
-  input %prompts.context: i32[prompt, context]
-  input %prompts.rows: row[prompt]
-  %0 = generate(%policy, %prompts.context, %prompts.rows) {n=4}  # example.py:5
-      .tokens: i32[prompt, sample, token]
-      .logprobs: f32[prompt, sample, token]{policy.0 T=1 sampled}
-      .mask: bool[prompt, sample, token]
-      .truncated: bool[prompt, sample]
-      .version: i32[prompt, sample]
-  %1 = score(%prompts.rows, %0.tokens) {functions=[reward]}  # example.py:6
+    assert text(graph).split("functions=", 1)[1] == snapshot("""\
+[reward]}  # example.py:6
       .rewards: f32[prompt'2, sample'2]
       .kept: selection[prompt'2, sample'2, token'2, context'2]
   %2: i32[prompt'2, context'2] = take(%1.kept, %prompts.context)  # example.py:6
@@ -69,50 +51,69 @@ graph step
   %7: bool[prompt'2, sample'2] = take(%1.kept, %0.truncated)  # example.py:6
   %8: i32[prompt'2, sample'2] = take(%1.kept, %0.version)  # example.py:6
   %9: bool[prompt'2, sample'2] = greater(%1.rewards, 0.5)  # example.py:7
-  %10: selection[prompt'3, sample'3, context'3, token'3] = select(%9)  # example.py:7
-  %11: i32[prompt'3, context'3] = take(%10, %2)  # example.py:7
-  %12: row[prompt'3] = take(%10, %3)  # example.py:7
-  %13: i32[prompt'3, sample'3, token'3] = take(%10, %4)  # example.py:7
-  %14: f32[prompt'3, sample'3, token'3]{policy.0 T=1 sampled} = take(%10, %5)  # example.py:7
-  %15: bool[prompt'3, sample'3, token'3] = take(%10, %6)  # example.py:7
-  %16: bool[prompt'3, sample'3] = take(%10, %7)  # example.py:7
-  %17: i32[prompt'3, sample'3] = take(%10, %8)  # example.py:7
-  %18: f32[prompt'3, sample'3] = float(%16)  # example.py:8
-  %19: f32[] = mean(%1.rewards)  # example.py:13
-  %20: f32[] = mul(0, %19)  # example.py:13
-  %21: minibatches[prompt'4, context'4, sample'4, token'4] = minibatches(%13) {sequences=8, epochs=2, by=group}  # example.py:13
-  %22 = scan(%21, %20, %11, %12, %13, %14, %15, %16, %17, %18)  # example.py:13
+  %10: selection[prompt'3, sample'3, token'3] = select(%9)  # example.py:7
+  %11: f32[prompt'3, sample'3] = take(%10, %1.rewards)  # example.py:7
+  %12: bool[prompt'3, sample'3, token'3] = take(%10, %6)  # example.py:7
+  %13: row[prompt'3] = take(%10, %3)  # example.py:7
+  %14: f32[] = mean(%11)  # example.py:8
+  %15: f32[prompt'3, sample'3, token'3] = float(%12)  # example.py:8
+  %16: f32[] = sum(%15, %12)  # example.py:8
+  %17: f32[] = mean(%1.rewards)  # example.py:4
+  return metrics.x=%14, metrics.tokens=%16, metrics.reward=%17\
+""")
+
+
+def test_control_flow():
+    graph = traced(
+        """
+        @fl.program
+        def step(examples: fl.Examples):
+            share = examples.mask.float().mean(over="token", mask=examples.mask)
+            batch = ops.record(examples, share=share)
+            body = lambda total, mb: (total + mb.share.mean() * share_, {"share": mb.share.mean()})
+            share_ = share.mean()
+            total, stats = ops.scan(body, share_, ops.minibatches(batch, sequences=8, epochs=2))
+            return stats | {"best": ops.cond(total > 1.0, lambda: total, lambda: share.mean())}
+        """
+    )
+
+    assert text(graph, locations=False) == snapshot("""\
+graph step
+  input %examples.context: i32[example, context]
+  input %examples.rows: row[example]
+  input %examples.tokens: i32[example, token]
+  input %examples.mask: bool[example, token]
+  %0: f32[example, token] = float(%examples.mask)
+  %1: f32[example] = mean(%0, %examples.mask) {over=token}
+  %2: f32[] = mean(%1)
+  %3: minibatches[example'2, context'2, token'2] = minibatches(%examples.context) {sequences=8, epochs=2, by=group}
+  %4 = scan(%3, %2, %examples.context, %examples.rows, %examples.tokens, %examples.mask, %1)
       .carry: f32[]
-      .stats.weight: f32[turn]
+      .stats.share: f32[turn]
       region body
         input %carry: f32[]
-        input %mb.prompts.context: i32[prompt'4, context'4]
-        input %mb.prompts.rows: row[prompt'4]
-        input %mb.tokens: i32[prompt'4, sample'4, token'4]
-        input %mb.logprobs: f32[prompt'4, sample'4, token'4]{policy.0 T=1 sampled}
-        input %mb.mask: bool[prompt'4, sample'4, token'4]
-        input %mb.truncated: bool[prompt'4, sample'4]
-        input %mb.version: i32[prompt'4, sample'4]
-        input %mb.weight: f32[prompt'4, sample'4]
-        input %outer.0: f32[prompt'2, sample'2] = %1.rewards
-        %0: f32[] = mean(%mb.weight)  # example.py:11
-        %1: f32[] = mean(%outer.0)  # example.py:11
-        %2: f32[] = mul(%0, %1)  # example.py:11
-        %3: f32[] = add(%carry, %2)  # example.py:11
-        %4: f32[] = mean(%mb.weight)  # example.py:11
-        return carry=%3, stats.weight=%4
-  %23: bool[] = greater(%22.carry, 1)  # example.py:14
-  %24: f32[] = cond(%23)  # example.py:14
+        input %mb.prompts.context: i32[example'2, context'2]
+        input %mb.prompts.rows: row[example'2]
+        input %mb.tokens: i32[example'2, token'2]
+        input %mb.mask: bool[example'2, token'2]
+        input %mb.share: f32[example'2]
+        input %outer.0: f32[] = %2
+        %0: f32[] = mean(%mb.share)
+        %1: f32[] = mul(%0, %outer.0)
+        %2: f32[] = add(%carry, %1)
+        %3: f32[] = mean(%mb.share)
+        return carry=%2, stats.share=%3
+  %5: bool[] = greater(%4.carry, 1)
+  %6: f32[] = cond(%5)
       region then
-        input %outer.0: f32[] = %22.carry
+        input %outer.0: f32[] = %4.carry
         return value=%outer.0
       region orelse
-        input %outer.0: f32[prompt'2, sample'2] = %1.rewards
-        %0: f32[] = mean(%outer.0)  # example.py:14
+        input %outer.0: f32[example] = %1
+        %0: f32[] = mean(%outer.0)
         return value=%0
-  %25: f32[] = mean(%1.rewards)  # example.py:4
-  %26: f32[] = mean(%22.stats.weight)  # example.py:4
-  return metrics.weight=%26, metrics.best=%24, metrics.reward=%25\
+  %7: f32[] = mean(%4.stats.share)
+  return metrics.share=%7, metrics.best=%6\
 """)
 
 
