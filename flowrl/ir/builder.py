@@ -43,6 +43,8 @@ class GraphBuilder:
         """The `row[...]` value of each first axis, for joins by row."""
         self.rewards: dict[str, Value] = {}
         """Rewards by name; their means are metrics, whether the program returns them or not."""
+        self.sampling: Mapping[str, Mapping[str, Any]] = {}
+        """By role, how to sample where the program is silent: `temperature`, `top_p`, `top_k`."""
 
     def axis(self, name: str, made_by: str, loc: Location | None) -> Axis:
         """Return a fresh axis."""

@@ -122,7 +122,8 @@ class Program:
         params = self._params(hyperparameters or {})
         builder = GraphBuilder(self.name)
         args = [self._argument(builder, spec) for spec in self.inputs]
-        with building(builder, sampling or {}):
+        builder.sampling = sampling or {}
+        with building(builder):
             result = self.function(*args, **params)
             with located(self.loc):
                 outputs = self._outputs(result, dict(zip(self.inputs, args, strict=True)), builder)

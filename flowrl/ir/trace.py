@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
 
 from flowrl.errors import Location, ProgramError
 from flowrl.ir.builder import GraphBuilder
@@ -12,25 +11,16 @@ from flowrl.ir.types import Axis
 
 _current: ContextVar[GraphBuilder] = ContextVar("current builder")
 _at: ContextVar[Location] = ContextVar("where ops are said to stand")
-_sampling: ContextVar[Mapping[str, Mapping[str, Any]]] = ContextVar("sampling", default={})  # noqa: B039
-
-
-def sampling_of(role: str) -> Mapping[str, Any]:
-    """Return what the run file says of sampling from a role: `temperature`, `top_p`, `top_k`."""
-    return _sampling.get().get(role, {})
 
 
 @contextmanager
-def building(
-    builder: GraphBuilder, sampling: Mapping[str, Mapping[str, Any]] | None = None
-) -> Iterator[GraphBuilder]:
+def building(builder: GraphBuilder) -> Iterator[GraphBuilder]:
     """Record the ops called inside into `builder`."""
-    tokens = _current.set(builder), _sampling.set(_sampling.get() if sampling is None else sampling)
+    token = _current.set(builder)
     try:
         yield builder
     finally:
-        _current.reset(tokens[0])
-        _sampling.reset(tokens[1])
+        _current.reset(token)
 
 
 def builder_of(args: Sequence[Value], what: str) -> GraphBuilder:

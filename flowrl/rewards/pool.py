@@ -12,7 +12,7 @@ from flowrl.errors import FlowrlError, RewardError, nearest
 from flowrl.rewards.call import Fault, Reply, call, described
 from flowrl.rewards.chunks import Chunk, Tally
 from flowrl.rewards.process import INSIDE, Worker, first_ready
-from flowrl.rewards.resolve import bind, called, columns, name_of
+from flowrl.rewards.resolve import bind, called, columns, name_of, resolve
 from flowrl.rewards.routes import Route, Target
 from flowrl.rewards.scores import Scores
 from flowrl.rewards.spec import RewardSpec
@@ -30,7 +30,8 @@ class RewardPool:
 
     Args:
         specs: the rewards by name.
-        workers: how many processes; the scores do not depend on it.
+        workers: how many processes; the scores do not depend on it. With 0 this process calls
+            the functions, under its debugger and without a time limit.
         folder: where the relative paths of the functions start.
 
     Raises:
@@ -40,7 +41,7 @@ class RewardPool:
     def __init__(self, specs: Mapping[str, RewardSpec], *, workers: int = 1, folder: Path) -> None:
         _refuse_inside_worker()
         self._specs = dict(specs)
-        self._local, remote = _divide(specs)
+        self._local, remote = _divide(specs) if workers else (_here(specs, folder), {})
         self._start = _pickled(Start(folder.resolve(), remote), "the rewards' options")
         self._workers = [Worker(self._start) for _ in range(workers if remote else 0)]
         takes = self._started() | {key: columns(f) for key, f in self._local.items()}
@@ -172,6 +173,17 @@ def _divide(
             else:
                 local[reward, value] = bind(called(function), function, spec.options)
     return local, remote
+
+
+def _here(specs: Mapping[str, RewardSpec], folder: Path) -> dict[Key, Callable[..., Any]]:
+    """Return all functions, to call in this process."""
+    return {
+        (reward, value): resolve(function, spec.options, folder)
+        if isinstance(function, str)
+        else bind(called(function), function, spec.options)
+        for reward, spec in specs.items()
+        for value, function in spec.functions.items()
+    }
 
 
 def _pickled(message: Start | Call, what: str) -> bytes:

@@ -37,7 +37,7 @@ class EagerSession:
         seed: int = 0,
     ) -> None:
         specs = {name: RewardSpec(function=f) for name, f in (rewards or {}).items()}
-        self.pool = RewardPool(specs, folder=Path.cwd())
+        self.pool = RewardPool(specs, workers=0, folder=Path.cwd())
         self.host = Host(seed=seed, score=score_function(self.pool, "fail"))
         self.host.generators, self.host.sampling, self.host.decoders = {}, {}, {}
         self.sampling = sampling or Sampling()

@@ -293,6 +293,18 @@ def test_an_importable_callable_is_sent_by_name_and_another_is_called_here(pool,
     assert workers_of(psutil.Process()) != []
 
 
+def test_without_workers_every_function_is_called_here(pool, rows, write):
+    write("import os\n\ndef pid(completions):\n    return [os.getpid()] * len(completions)\n")
+    before = workers_of(psutil.Process())
+
+    named = pool("rewards.py:pid", workers=0)
+    given = pool(length, workers=0)
+
+    assert named.score("reward", rows(1), ["abc"]).values == [os.getpid()]
+    assert given.score("reward", rows(1), ["abc"]).values == [3.0]
+    assert workers_of(psutil.Process()) == before
+
+
 def test_a_callable_called_here_is_checked_the_same(pool, rows):
     def reward(completions, scale):
         if "raise" in completions:

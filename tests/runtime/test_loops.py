@@ -255,7 +255,12 @@ def test_sample_until_stops_the_run_if_groups_are_missing(sampled):
         sampled({1}, rounds=2)
 
     assert "(rollouts, rewards), (_, spare), drawn = ops.sample_until(" in error.value.where
-    assert [error.value.problem, error.value.hint] == snapshot(['sample_until: 3 groups wanted, 1 of 4 prompts kept in 2 rounds', "draw more rounds or prompts, keep more, or go on with fewer: shortfall='accept'"])
+    assert [error.value.problem, error.value.hint] == snapshot(
+        [
+            "sample_until: 3 groups wanted, 1 of 4 prompts kept in 2 rounds",
+            "draw more rounds or prompts, keep more, or go on with fewer: shortfall='accept'",
+        ]
+    )
 
 
 def test_sample_until_goes_on_with_fewer_groups_if_it_may(sampled):

@@ -1,0 +1,148 @@
+"""Calls of the functions behind tensor ops: what they get, and what is wrong with what they give.
+
+Functions of `flowrl.functional` are trusted; those that users write are not.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from importlib import import_module
+from inspect import signature
+from typing import Any
+
+import attrs
+import torch
+from torch import Tensor
+
+from flowrl.errors import EngineError
+from flowrl.ir.graph import Node
+from flowrl.ir.types import Axis, DType, TensorType
+from flowrl.ops.tensor import Per, TensorOp
+from flowrl.runtime.form import Form
+
+DTYPES = {DType.I32: torch.int64, DType.BOOL: torch.bool}
+
+
+@cache
+def builtin(function: str) -> Callable[..., Any]:
+    """Return the function of `flowrl.functional` that is called `module:name`."""
+    module, name = function.split(":")
+    found: Callable[..., Any] = getattr(import_module(f"flowrl.functional.{module}"), name)
+    return found
+
+
+@cache
+def _parameters(function: Callable[..., Any]) -> frozenset[str]:
+    return frozenset(signature(function).parameters)
+
+
+@attrs.frozen(eq=False)
+class Call:
+    """The function of a tensor op, ready to be called."""
+
+    op: TensorOp
+    node: Node
+    function: Callable[..., Any]
+    accepted: frozenset[str]
+
+    @classmethod
+    def of(cls, op: TensorOp, node: Node) -> "Call":
+        """Return the call that a node makes."""
+        function = op.user or builtin(op.function)
+        return cls(op, node, function, _parameters(function))
+
+    def __call__(
+        self, flat: list[Tensor], axes: Sequence[tuple[Axis, ...]], form: Form
+    ) -> list[Any]:
+        """Return the results on flat tensors that have been broadcast to `axes`.
+
+        Raises:
+            EngineError: the function raised, or returned another number of tensors.
+        """
+        options: dict[str, Any] = {k: v for k, v in self.op.params if k in self.accepted}
+        if "lengths" in self.accepted:
+            options["lengths"] = form.lengths[-1] if form.lengths else None
+        if "groups" in self.accepted and form.lengths:
+            options["groups"] = form.groups()
+        if self._at_once():
+            return self._results(flat, options)
+        return self._one_by_one(flat, options, axes, form)
+
+    def check(self, x: Any, type: TensorType, form: Form) -> Tensor:
+        """Return one result as a tensor of the elements of `type`.
+
+        Raises:
+            EngineError: it has another number of elements, or there is NaN in it.
+        """
+        found: Tensor = torch.as_tensor(x)
+        expected = form.size(len(type.axes)) if type.axes else 1
+        if found.numel() != expected:
+            raise self._error(
+                f"must return {_counted(expected, 'element')} for {type}; "
+                f"got a tensor of shape {tuple(found.shape)}",
+                f"with per={self.op.per.value!r} it returns an element for each of its result type",
+            )
+        if self.op.user is None:
+            return found
+        found = found.to(DTYPES.get(type.dtype, torch.get_default_dtype()))
+        undefined = int(found.detach().isnan().sum())
+        if undefined:
+            raise self._error(
+                f"returned NaN in {undefined} of {_counted(expected, 'element')}",
+                "look for 0 / 0, and for the log of what is below 0",
+            )
+        return found
+
+    def _at_once(self) -> bool:
+        whole = self.op.user is None or self.op.per in (Per.TOKEN, Per.BATCH)
+        return whole or not self.accepted.isdisjoint(("lengths", "groups"))
+
+    def _one_by_one(
+        self,
+        flat: list[Tensor],
+        options: Mapping[str, Any],
+        axes: Sequence[tuple[Axis, ...]],
+        form: Form,
+    ) -> list[Tensor]:
+        """Call the function for each sample or group, and join what it returns."""
+        names = [axis.name for axis in max(axes, key=len)]
+        unit = names.index("sample") if self.op.per is Per.SAMPLE and "sample" in names else 0
+        columns = [form.units(x, len(a), unit) for x, a in zip(flat, axes, strict=True)]
+        parts: list[list[Tensor]] = [[] for _ in self.op.signature.results]
+        for args in zip(*columns, strict=True):
+            for column, part in zip(parts, self._results(args, options), strict=True):
+                column.append(torch.as_tensor(part).reshape(-1))
+        return [torch.cat(column) if column else torch.zeros(0) for column in parts]
+
+    def _results(self, args: Sequence[Any], options: Mapping[str, Any]) -> list[Any]:
+        result = self._guarded(args, options)
+        results = list(result) if isinstance(result, tuple) else [result]
+        count = len(self.op.signature.results)
+        if len(results) == count:
+            return results
+        raise self._error(
+            f"must return {_counted(count, 'tensor')}; got {_counted(len(results), 'tensor')}",
+            f"its signature is {self.op.signature}; several results are a tuple",
+        )
+
+    def _guarded(self, args: Sequence[Any], options: Mapping[str, Any]) -> Any:
+        """Call the function; say where in the program it failed."""
+        try:
+            return self.function(*args, **options)
+        except Exception as error:
+            if self.op.user is not None:
+                text = f"raised {type(error).__name__}: {error}"
+            elif isinstance(error, ValueError):  # an option or a size, in the function's words
+                text = f"refused: {error}"
+            else:
+                raise
+            shapes = ", ".join(str(tuple(x.shape)) for x in args if isinstance(x, Tensor))
+            hint = f"it was called with tensors of shapes {shapes}, per={self.op.per.value!r}"
+            raise self._error(text, hint) from error
+
+    def _error(self, text: str, hint: str) -> EngineError:
+        problem = f"{self.op.name}: the function {text}"
+        return EngineError(problem, where=self.node.loc.excerpt(), hint=hint)
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
