@@ -182,7 +182,7 @@ def aggregate(
     x: Tensor,
     mask: Tensor,
     *,
-    mode: str,
+    mode: str = "token-mean",
     horizon: float | None = None,
     denominator: Denominator = "active",
     lengths: Tensor | None = None,
@@ -217,7 +217,7 @@ def aggregate_total(x: Tensor, mask: Tensor, *, mode: str, lengths: Tensor | Non
 def aggregate_divisor(
     mask: Tensor,
     *,
-    mode: str,
+    mode: str = "token-mean",
     horizon: float | None = None,
     denominator: Denominator = "active",
     lengths: Tensor | None = None,

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from flowrl.ir.graph import Value
-from flowrl.ops.expect import in_interval, one_of
+from flowrl.ops.expect import in_interval, one_of, per_token
 from flowrl.ops.reduce import token_counts
 from flowrl.ops.tensor import Per, apply
 
@@ -147,6 +147,7 @@ def optimal_token_baseline(rewards: Value, mask: Value, logprobs: Value, collisi
 
     Source: Li et al. 2026, arXiv:2602.07078.
     """
+    per_token("optimal_token_baseline", "rewards", rewards)
     at_token = "f32[..., sample, token]"
     return apply(
         "token_baseline:optimal_token_baseline",

@@ -75,7 +75,8 @@ def adaptive_kl(coefficient: Value, divergence: Value, *, target: float, horizon
 
     Source: Ziegler et al. 2019, arXiv:1909.08593, sec. 2.2.
     """
-    in_interval("adaptive_kl", "(0, inf)", target=target, horizon=horizon)
+    units = "target is in nats, horizon in samples"
+    in_interval("adaptive_kl", "(0, inf)", hint=units, target=target, horizon=horizon)
     return apply(
         "divergences:adaptive_kl",
         "f32[], f32[..., sample] -> f32[]",

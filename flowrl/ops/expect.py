@@ -6,7 +6,9 @@ from numbers import Real
 from typing import Any, NoReturn
 
 from flowrl.errors import Location, ProgramError
+from flowrl.ir.graph import Value
 from flowrl.ir.records import shown
+from flowrl.ir.types import TensorType
 
 WHENCE = {
     "Model": "models are the `fl.Model` arguments of the program, and what `ops.update` returns",
@@ -48,7 +50,7 @@ def at_least_one(op: str, name: str, number: Any, hint: str) -> None:
         )
 
 
-def in_interval(op: str, interval: str, *, hint: str = KNOWN, **options: Any) -> None:
+def in_interval(op: str, interval: str, *, hint: str = "", **options: Any) -> None:
     """Check that each option that isn't None is a number in an interval, such as "(0, 1]".
 
     Raises:
@@ -67,7 +69,7 @@ def in_interval(op: str, interval: str, *, hint: str = KNOWN, **options: Any) ->
             raise ProgramError(
                 f"{op}: `{name}` must be {wanted}; got {x if known else shown(x)}",
                 where=Location.of_caller().excerpt(),
-                hint=hint,
+                hint=(hint or f"leave `{name}` out for its default") if known else KNOWN,
             )
 
 
@@ -78,6 +80,21 @@ def refuse(op: str, problem: str, hint: str) -> NoReturn:
         ProgramError: always.
     """
     raise ProgramError(f"{op}: {problem}", where=Location.of_caller().excerpt(), hint=hint)
+
+
+def per_token(op: str, name: str, x: Any) -> None:
+    """Check that rewards have an axis of tokens, rather than broadcast one number to each.
+
+    Raises:
+        ProgramError: they are one number a sample.
+    """
+    axes = x.type.axes if isinstance(x, Value) and isinstance(x.type, TensorType) else ()
+    if not axes or axes[-1].name != "token":
+        refuse(
+            op,
+            f"`{name}` must be f32[..., token], received at each token; got {shown(x)}",
+            "put a sample's score on its last token: `ops.token_rewards(scores, rollouts.mask)`",
+        )
 
 
 def one_of(op: str, name: str, given: Any, allowed: Sequence[str]) -> None:

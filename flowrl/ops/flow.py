@@ -71,6 +71,7 @@ def scan(
     assert isinstance(xs.division.type, MinibatchesType)
     selection = xs.division.type.selection
     leaves, unflatten = flatten(carry)
+    leaves = [_as_value(leaf) for leaf in leaves]
     fields, record = flatten(xs.record)
     hint = "put it in the record: `ops.record(batch, name=value)`, and read `mb.name`"
 
@@ -115,6 +116,7 @@ def cond(predicate: Value, then: Callable[..., T], orelse: Callable[..., T], *op
         )
     builder = builder_of([predicate], "cond")
     leaves, unflatten = flatten(operands)
+    leaves = [_as_value(leaf) for leaf in leaves]
     trees: list[Any] = []
 
     def build(function: Callable[..., Any]) -> Callable[[GraphBuilder], list[tuple[str, Value]]]:

@@ -24,7 +24,7 @@ def generate(
     top_k: int | None = None,
     max_tokens: int | None = None,
     min_tokens: int | None = None,
-    stop: tuple[str, ...] | None = None,
+    stop: str | Sequence[str] | None = None,
 ) -> Rollouts:
     """Sample completions of each prompt.
 
@@ -53,7 +53,11 @@ def generate(
     defaults = {"temperature": 1.0, "top_p": 1.0, "top_k": 0, **silent}
     given = {"temperature": temperature, "top_p": top_p, "top_k": top_k}
     chosen: dict[str, Any] = {k: defaults[k] if v is None else v for k, v in given.items()}
-    _check_sampling(n, **chosen)
+    at_least_one("generate", "n", n, "n counts the samples of each prompt")
+    in_interval("generate", "[0, inf)", temperature=chosen["temperature"], hint="0 is greedy")
+    in_interval("generate", "(0, 1]", top_p=chosen["top_p"], hint="1 is off")
+    in_interval("generate", "[0, inf)", top_k=chosen["top_k"], hint="0 is off")
+    stop = (stop,) if isinstance(stop, str) else tuple(stop) if stop else None
     loc = Location.of_caller()
     axes = (builder.axis("sample", "generate", loc), builder.axis("token", "generate", loc))
     number = builder.root.number("draw")
@@ -133,6 +137,12 @@ def score(
     """
     loc = Location.of_caller()
     expect("score", "rollouts", rollouts, Rollouts)
+    if not isinstance(by, str | Model):
+        raise ProgramError(
+            f"score: `by` must be the name of a reward, or a model; got {shown(by)}",
+            where=loc.excerpt(),
+            hint="a reward function gets a name in the run file: `[reward.name]`",
+        )
     if per not in ("sample", "token") or (per == "token" and isinstance(by, str)):
         raise ProgramError(
             f"score: `per` must be `sample`, or `token` for a model; got {per!r}",
@@ -161,21 +171,3 @@ def temperature_of(rollouts: Any) -> float:
     logprobs = fields_of(rollouts).get("logprobs")
     origin = logprobs.type.origin if logprobs is not None else None
     return origin.temperature or 1.0 if origin else 1.0
-
-
-def _check_sampling(n: int, temperature: float, top_p: float, top_k: int) -> None:
-    bad = None
-    if n < 1:
-        bad = f"n must be at least 1; got {n}"
-    elif temperature < 0:
-        bad = f"temperature must be at least 0; got {temperature}"
-    elif not 0 < top_p <= 1:
-        bad = f"top_p must be in (0, 1]; got {top_p}"
-    elif top_k < 0:
-        bad = f"top_k must be at least 0; got {top_k}"
-    if bad:
-        raise ProgramError(
-            f"generate: {bad}",
-            where=Location.of_caller().excerpt(),
-            hint="temperature 0 is greedy; top_p 1 and top_k 0 are off",
-        )

@@ -68,7 +68,8 @@ def horizon_mean(x: Value, mask: Value, *, horizon: float, denominator: str = "a
 
     Source: Liu et al. 2025 (Dr. GRPO), arXiv:2503.20783, sec. 3.2.
     """
-    in_interval("horizon_mean", "(0, inf)", horizon=horizon)
+    limit = "the limit of a sample's length serves, in tokens"
+    in_interval("horizon_mean", "(0, inf)", hint=limit, horizon=horizon)
     return _over_rows("horizon_mean", x, mask, denominator, horizon=horizon)
 
 
@@ -76,7 +77,7 @@ def aggregate(
     x: Value,
     mask: Value,
     *,
-    mode: str,
+    mode: str = "token-mean",
     horizon: float | None = None,
     denominator: str = "active",
 ) -> Value:

@@ -1,7 +1,7 @@
 """Rewards of tokens, and what each token earned: returns, and advantages over a critic."""
 
 from flowrl.ir.graph import Value
-from flowrl.ops.expect import in_interval, one_of
+from flowrl.ops.expect import in_interval, one_of, per_token
 from flowrl.ops.tensor import Per, apply, apply_many
 
 REWARDS = "f32[..., token], bool[..., token]"
@@ -39,6 +39,7 @@ def discounted_returns(rewards: Value, mask: Value, *, gamma: float = 1.0) -> Va
 
     Source: Sutton and Barto 2018, "Reinforcement Learning", eq. 3.8.
     """
+    per_token("discounted_returns", "rewards", rewards)
     in_interval("discounted_returns", "[0, 1]", gamma=gamma)
     return apply(
         "advantages:discounted_returns",
@@ -74,6 +75,7 @@ def gae(
 
     Source: Schulman et al. 2016, arXiv:1506.02438, eq. 16.
     """
+    per_token("gae", "rewards", rewards)
     in_interval("gae", "[0, 1]", gamma=gamma, lam=lam)
     signature = "f32[..., token], f32[..., token], bool[..., token]"
     args = {"rewards": rewards, "values": values, "mask": mask}
@@ -104,6 +106,7 @@ def remax(rewards: Value, mask: Value, baseline: Value) -> Value:
 
     Source: Li et al. 2024, arXiv:2310.10505, algorithm 1.
     """
+    per_token("remax", "rewards", rewards)
     args = {"rewards": rewards, "mask": mask, "baseline": baseline}
     return apply("advantages:remax", f"{REWARDS}, f32[...] -> f32[..., token]", Per.SAMPLE, args)
 
@@ -125,6 +128,7 @@ def reinforce_plus_plus(
 
     Source: Hu et al. 2025, arXiv:2501.03262.
     """
+    per_token("reinforce_plus_plus", "rewards", rewards)
     in_interval("reinforce_plus_plus", "[0, 1]", gamma=gamma, ddof=ddof)
     in_interval("reinforce_plus_plus", "[0, inf)", eps=eps)
     return apply(

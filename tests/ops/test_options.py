@@ -1,0 +1,104 @@
+"""Options that don't exist or contradict each other are refused while tracing, at the line."""
+
+import pytest
+from inline_snapshot import snapshot
+
+from tests.ir.source import step_refusal
+
+# fmt: off
+REFUSED = {
+    "ops.group_advantage(rewards, nonfinite='skip')": snapshot(("group_advantage: `nonfinite` must be 'raise' or 'exclude'; got 'skip'", "help: leave `nonfinite` out for 'raise'")),
+    "ops.group_advantage(rewards, eps=-1)": snapshot(('group_advantage: `eps` must be at least 0; got -1', 'help: leave `eps` out for its default')),
+    "ops.group_advantage(rewards, ddof=2)": snapshot(('group_advantage: `ddof` must be in [0, 1]; got 2', 'help: leave `ddof` out for its default')),
+    "ops.gdpo(rewards, eps=-1.0)": snapshot(('gdpo: `eps` must be at least 0; got -1.0', 'help: leave `eps` out for its default')),
+    "ops.reinforce_plus_plus_baseline(rewards, mask, ddof=-1)": snapshot(('reinforce_plus_plus_baseline: `ddof` must be in [0, 1]; got -1', 'help: leave `ddof` out for its default')),
+    "ops.discounted_returns(tokens, mask, gamma=1.1)": snapshot(('discounted_returns: `gamma` must be in [0, 1]; got 1.1', 'help: leave `gamma` out for its default')),
+    "ops.gae(tokens, tokens, mask, lam=-0.1)": snapshot(('gae: `lam` must be in [0, 1]; got -0.1', 'help: leave `lam` out for its default')),
+    "ops.gae(tokens, tokens, mask, gamma=rewards.mean())": snapshot(('gae: `gamma` must be in [0, 1]; got f32[]', 'help: options are numbers that are known while tracing, such as hyperparameters')),
+    "ops.reinforce_plus_plus(tokens, mask, gamma=2)": snapshot(('reinforce_plus_plus: `gamma` must be in [0, 1]; got 2', 'help: leave `gamma` out for its default')),
+    "ops.whiten(tokens, mask, mode='shift')": snapshot(("whiten: `mode` must be 'standard' or 'keep_mean' or 'scale_only'; got 'shift'", "help: leave `mode` out for 'standard'")),
+    "ops.clipped_surrogate(old, old, rewards, clip=-0.2)": snapshot(('clipped_surrogate: `clip` must be in (0, 1]; got -0.2', 'help: leave `clip` out for its default')),
+    "ops.clipped_surrogate(old, old, rewards, clip_high=0)": snapshot(('clipped_surrogate: `clip_high` must be above 0; got 0', 'help: leave `clip_high` out for its default')),
+    "ops.clipped_surrogate(old, old, rewards, dual_clip=1)": snapshot(('clipped_surrogate: `dual_clip` must be above 1; got 1', 'help: leave it out, or take 3.0')),
+    "ops.sequence_surrogate(old, old, rewards, mask, clip=2)": snapshot(('sequence_surrogate: `clip` must be in (0, 1]; got 2', 'help: leave `clip` out for its default')),
+    "ops.cispo(old, old, rewards, clip_high=-1)": snapshot(('cispo: `clip_high` must be above 0; got -1', 'help: leave `clip_high` out for its default')),
+    "ops.decoupled(old, old, old, rewards, weight_cap=0)": snapshot(('decoupled: `weight_cap` must be above 0; got 0', 'help: leave `weight_cap` out for its default')),
+    "ops.clip_cov(old, old, rewards, mask, fraction=0)": snapshot(('clip_cov: `fraction` must be in (0, 1]; got 0', 'help: leave `fraction` out for its default')),
+    "ops.clip_cov(old, old, rewards, mask, low=2, high=1)": snapshot(('clip_cov: `low` must not be above `high`; got 2 and 1', 'help: they are the least and the greatest covariance of a token that may be chosen')),
+    "ops.kl_cov(old, old, rewards, mask, fraction=1.5)": snapshot(('kl_cov: `fraction` must be in (0, 1]; got 1.5', 'help: leave `fraction` out for its default')),
+    "ops.kl_cov(old, old, rewards, mask, beta=-1)": snapshot(('kl_cov: `beta` must be at least 0; got -1', 'help: leave `beta` out for its default')),
+    "ops.kl(old, old, estimator='k4')": snapshot(("kl: `estimator` must be 'k3' or 'k1' or 'k2'; got 'k4'", "help: leave `estimator` out for 'k3'")),
+    "ops.kl(old, old, gradient='exact')": snapshot(("kl: `gradient` must be 'direct' or 'unbiased'; got 'exact'", "help: leave `gradient` out for 'direct'")),
+    "ops.kl(old, old, old)": snapshot(("kl: `old` weighs the slope of gradient='unbiased'; got gradient='direct'", "help: leave `old` out, or set gradient='unbiased'")),
+    "ops.adaptive_kl(0.1, rewards, target=0, horizon=1)": snapshot(('adaptive_kl: `target` must be above 0; got 0', 'help: target is in nats, horizon in samples')),
+    "ops.adaptive_kl(0.1, rewards, target=6, horizon=-1)": snapshot(('adaptive_kl: `horizon` must be above 0; got -1', 'help: target is in nats, horizon in samples')),
+    "ops.clipped_value(tokens, tokens, tokens, clip=0)": snapshot(('clipped_value: `clip` must be above 0; got 0', 'help: leave `clip` out for its default')),
+    "ops.dpo_loss(rewards, beta=0)": snapshot(('dpo_loss: `beta` must be above 0; got 0', 'help: leave `beta` out for its default')),
+    "ops.dpo_loss(rewards, label_smoothing=0.5)": snapshot(('dpo_loss: `label_smoothing` must be in [0, 0.5); got 0.5', 'help: leave `label_smoothing` out for its default')),
+    "ops.bradley_terry(rewards, margin=-1)": snapshot(('bradley_terry: `margin` must be at least 0; got -1', 'help: leave `margin` out for its default')),
+    "ops.importance_weights(old, old, mask, level='word')": snapshot(("importance_weights: `level` must be 'token' or 'sequence' or 'geomean'; got 'word'", "help: leave `level` out for 'token'")),
+    "ops.importance_weights(old, old, mask, mode='clip')": snapshot(("importance_weights: `mode` must be 'truncate' or 'mask' or 'geomean_filter_token_truncate'; got 'clip'", "help: leave `mode` out for 'truncate'")),
+    "ops.importance_weights(old, old, mask, low=3.0)": snapshot(('importance_weights: `low` must not be above `high`; got 3.0 and 2.0', 'help: both bound the weight')),
+    "ops.importance_weights(old, old, mask, mode='mask', high=None)": snapshot(("importance_weights: mode='mask' needs `low` or `high`; got neither", 'help: without it drops nothing')),
+    "ops.importance_weights(old, old, mask, level='sequence', mode='geomean_filter_token_truncate')": snapshot(("importance_weights: mode='geomean_filter_token_truncate' weighs tokens; got level='sequence'", "help: leave `level` out for 'token'")),
+    "ops.sequence_mean(tokens, mask, denominator='rows')": snapshot(("sequence_mean: `denominator` must be 'active' or 'all'; got 'rows'", "help: leave `denominator` out for 'active'")),
+    "ops.horizon_mean(tokens, mask, horizon=0)": snapshot(('horizon_mean: `horizon` must be above 0; got 0', "help: the limit of a sample's length serves, in tokens")),
+    "ops.aggregate(tokens, mask, mode='mean')": snapshot(("aggregate: `mode` must be 'token-mean' or 'seq-mean-token-mean' or 'seq-mean-token-sum' or 'seq-mean-token-sum-norm'; got 'mean'", "help: leave `mode` out for 'token-mean'")),
+    "ops.aggregate(tokens, mask, mode='token-mean', horizon=9)": snapshot(("aggregate: `horizon` belongs to mode='seq-mean-token-sum-norm', and to no other; got 9 with mode='token-mean'", 'help: give both or neither')),
+    "ops.aggregate(tokens, mask, mode='seq-mean-token-sum-norm')": snapshot(("aggregate: `horizon` belongs to mode='seq-mean-token-sum-norm', and to no other; got None with mode='seq-mean-token-sum-norm'", 'help: give both or neither')),
+    "ops.overlong_penalty(rewards, max_len=0, cache_len=1)": snapshot(('overlong_penalty: `max_len` must be an integer of at least 1; got 0', 'help: max_len counts tokens')),
+    "ops.overlong_penalty(rewards, max_len=8, cache_len=9)": snapshot(('overlong_penalty: `cache_len` must be in [1, max_len]; got 9 with max_len=8', 'help: the penalty grows over the last cache_len of max_len tokens')),
+    "ops.pass_at(rewards, k=0)": snapshot(('pass_at: `k` must be an integer of at least 1; got 0', 'help: k counts samples of a prompt')),
+}
+MISTYPED = {
+    "ops.gae(tokens, rewards, rollouts.tokens)": snapshot(("gae: `mask` must be bool[..., token]; got i32[prompt'2, sample'2, token'2]", 'help: make a condition by comparing: `x > 0`')),
+    "ops.opo(tokens, mask)": snapshot(("opo: `rewards` must be f32[..., sample]; got f32[prompt'2, sample'2, token'2]", "help: reduce over the tokens first: `x.sum(over='token', mask=rollouts.mask)`")),
+    "ops.gdpo(rewards)": snapshot(("gdpo: `rewards` must be f32[..., sample, reward]; got f32[prompt'2, sample'2]", 'help: it needs an axis `reward`')),
+    "ops.combine_rewards(rewards)": snapshot(("combine_rewards: `rewards` must be f32[..., reward]; got f32[prompt'2, sample'2]", 'help: it needs an axis `reward`')),
+    "ops.has_signal(tokens)": snapshot(("has_signal: `rewards` must be f32[..., sample]; got f32[prompt'2, sample'2, token'2]", "help: reduce over the tokens first: `x.sum(over='token', mask=rollouts.mask)`")),
+    "ops.remax(rewards, mask, rewards)": snapshot(("remax: `rewards` must be f32[..., token], received at each token; got f32[prompt'2, sample'2]", "help: put a sample's score on its last token: `ops.token_rewards(scores, rollouts.mask)`")),
+    "ops.discounted_returns(1.0, mask)": snapshot(('discounted_returns: `rewards` must be f32[..., token], received at each token; got float', "help: put a sample's score on its last token: `ops.token_rewards(scores, rollouts.mask)`")),
+    "ops.optimal_token_baseline(rewards, mask, old, old)": snapshot(("optimal_token_baseline: `rewards` must be f32[..., token], received at each token; got f32[prompt'2, sample'2]", "help: put a sample's score on its last token: `ops.token_rewards(scores, rollouts.mask)`")),
+    "ops.importance_weights(old, ops.logprobs(reference, rollouts), mask)": snapshot(('importance_weights: `train` and `rollout` must be of one model, in two versions; got {policy.0 T=1 sampled} and {reference.0 T=1}: a ratio across models is no importance weight', "help: compare with the sampling policy's: `rollouts.logprobs`; between models use `ops.kl`")),
+    "ops.decoupled(old, old, ops.logprobs(reference, rollouts), rewards)": snapshot(('decoupled: `new` and `behaviour` must be of one model, in two versions; got {policy.0 T=1 sampled} and {reference.0 T=1}: a ratio across models is no importance weight', "help: compare with the sampling policy's: `rollouts.logprobs`; between models use `ops.kl`")),
+    "ops.kl(old, old, ops.logprobs(policy, rollouts, temperature=0.5), gradient='unbiased')": snapshot(('kl: `logprobs` and `old` are log-probabilities of differently shaped distributions, {policy.0 T=1 sampled} and {policy.0 T=0.5}: temperature, top_p and top_k must agree', 'help: `ops.logprobs(model, rollouts)` recomputes them at the temperature of the rollouts and without top_p and top_k: compare two of these')),
+    "ops.adaptive_kl(rewards, rewards, target=6, horizon=9)": snapshot(("adaptive_kl: `coefficient` must be f32[]; got f32[prompt'2, sample'2]", 'help: reduce it first: `x.mean()`')),
+    "ops.watch_lengths(mask)": snapshot(("watch_lengths: `rollouts` must be Rollouts; got bool[prompt'2, sample'2, token'2]", 'help: rollouts come from `ops.generate`, data from arguments of the program')),
+}
+# fmt: on
+
+
+def message(expression):
+    return step_refusal(f"""
+        old, mask, tokens = rollouts.logprobs, rollouts.mask, rollouts.logprobs * 1.0
+        {expression}
+        return {{}}
+    """)
+
+
+@pytest.mark.parametrize("expression", REFUSED)
+def test_an_option_is_refused_while_tracing(expression):
+    problem, where, *_, hint = message(expression).splitlines()
+
+    assert (problem, hint) == REFUSED[expression]
+    assert where == "  example.py:8"
+
+
+@pytest.mark.parametrize("expression", MISTYPED)
+def test_an_argument_of_another_type_is_refused_while_tracing(expression):
+    problem, where, *_, hint = message(expression).splitlines()
+
+    assert (problem, hint) == MISTYPED[expression]
+    assert where == "  example.py:8"
+
+
+def test_a_contradiction_says_what_came_where_and_what_to_do():
+    text = message("ops.kl(old, old, old)")
+
+    assert text == snapshot("""\
+kl: `old` weighs the slope of gradient='unbiased'; got gradient='direct'
+  example.py:8
+    8 |     ops.kl(old, old, old)
+            ^^^^^^^^^^^^^^^^^^^^^
+help: leave `old` out, or set gradient='unbiased'\
+""")
