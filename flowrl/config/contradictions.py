@@ -133,11 +133,18 @@ def _evaluation(tables: Tables) -> Iterator[Problem]:
             against=(("eval", "samples"),),
         )
     rewards = list(tables.reward.functions)
+    names = ", ".join(rewards) or "none"
+    if evaluation.reward is None and len(rewards) != 1:
+        yield Problem(
+            ("eval",),
+            f"[eval] must say which reward to report: [reward] names {names}",
+            hint='add `reward = "..."` to [eval]' if rewards else "add one to [reward]",
+        )
     if evaluation.reward is not None and evaluation.reward not in rewards:
         yield Problem(
             ("eval", "reward"),
             f"`eval.reward`: no reward `{evaluation.reward}`{nearest(evaluation.reward, rewards)}",
-            hint=f"[reward] names {', '.join(rewards) or 'none'}",
+            hint=f"[reward] names {names}",
             against=(("reward",),),
         )
 

@@ -181,7 +181,8 @@ class TrainTable:
     """Largest gap between engine and trainer logprobs of a token before the run stops; none if
     not given."""
     folder: str | None = None
-    """Where checkpoints and logs go; `runs/` and the run file's name if not given."""
+    """Where checkpoints and logs go; `runs/` and the run file's name if not given. A folder that
+    has the results of another run is refused."""
 
 
 @attrs.frozen
@@ -215,13 +216,13 @@ class LogTable:
     """What is written while the run goes on."""
 
     jsonl: bool = True
-    """Write `metrics.jsonl`."""
+    """Write `metrics.jsonl`: a record a step, and one an evaluation."""
     tensorboard: bool = True
     """Write TensorBoard events."""
     every_steps: Positive = 1
     """Steps between records."""
     samples: Count = 0
-    """Completions to write out a step, with prompt and reward."""
+    """Completions to write to `samples.jsonl` a step, with prompt and rewards."""
     console: Literal["auto", "rich", "plain"] = "auto"
     """How progress is shown; `auto`: rich on a terminal."""
 

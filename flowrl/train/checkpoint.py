@@ -49,8 +49,9 @@ def save_checkpoint(
     }
     try:
         with writing(folder):
+            draft.mkdir()
             for role, model in trained.items():
-                (draft / role).mkdir(parents=True)
+                (draft / role).mkdir()
                 model.engine.save(str(draft / role))  # type: ignore[attr-defined]
                 tokenizers[role].save_pretrained(draft / role)
             (draft / STATE).write_text(json.dumps(state, indent=1))

@@ -164,3 +164,9 @@ also: `optimizer.betas[1]` must be a number from 0 to below 1; got 1.0
    25 | betas = [0.9, 1.0]
         ^^^^^\
 """)
+
+
+def test_of_several_rewards_an_evaluation_must_name_one(error_of):
+    assert error_of("[eval]\n", "reward.other='reward.py:other'").startswith(
+        "[eval] must say which reward to report: [reward] names exact, other\n"
+    )

@@ -153,13 +153,12 @@ def test_of_several_rewards_one_must_be_named(heldout):
         heldout.run("grpo", added=evaluated(), reward=two)
 
     assert str(error.value) == snapshot("""\
-[eval] must say which reward to report; [reward] has reward, other
+[eval] must say which reward to report: [reward] names reward, other
   run.toml:33
    33 | [eval]
          ^^^^
 help: add `reward = "..."` to [eval]\
 """)
-    heldout.clean()
     lines, _ = split(heldout.run("grpo", 'eval.reward="other"', added=evaluated(), reward=two))
     assert len(lines) == 4
 

@@ -80,6 +80,46 @@ help: leave it out, or take 3.0\
 """)
 
 
+ADAPTIVE = """
+import flowrl as fl
+from flowrl import ops
+
+@fl.program
+def adaptive(policy: fl.Model, reference: fl.Model, prompts: fl.Prompts, coefficient: fl.Carry = fl.Carry(0.1), *, target=6.0):
+    rollouts, scores = ops.score("reward", ops.generate(policy, prompts))
+    gap = rollouts.logprobs - ops.logprobs(reference, rollouts)
+    coefficient = ops.adaptive_kl(coefficient, gap.sum(over="token", mask=rollouts.mask), target=target, horizon=1000)
+    rewards = ops.token_rewards(scores, rollouts.mask, coefficient * gap)
+    loss = lambda new: ops.token_mean(-new.logprobs * rewards, rollouts.mask)
+    policy, stats = ops.update(policy, loss, rollouts)
+    return policy, coefficient, stats
+"""
+
+
+def test_an_adaptive_kl_without_a_target(folder, refused, dual):
+    (folder.path / "adaptive.py").write_text(ADAPTIVE)
+
+    error = refused("adaptive.py", "program.target=0", kind=ProgramError, **dual)
+
+    assert error == snapshot("""\
+adaptive_kl: `target` must be above 0; got 0.0
+  adaptive.py:9
+    9 |     coefficient = ops.adaptive_kl(coefficient, gap.sum(over="token", mask=rollouts.mask), target=target, horizon=1000)
+                          ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+help: target is in nats, horizon in samples\
+""")
+    assert folder.run("adaptive.py", **dual)
+
+
+def test_an_option_that_the_engine_does_not_have(refused):
+    error = refused("grpo", "engines.policy.generate.options.beams=4", kind=RunFileError)
+
+    assert error == snapshot("""\
+the engine `hf` has no option `beams`
+  --set engines.policy.generate.options.beams=4\
+""")
+
+
 def test_groups_of_one_sample(refused):
     assert refused("grpo", "program.samples=1", kind=ProgramError) == snapshot("""\
 group_advantage: compares the samples of a prompt, and there is one sample a prompt: every advantage would be 0

@@ -195,6 +195,13 @@ def test_carried_values_stand_in_the_checkpoint(folder):
     assert state["carry"] == {"mean": pytest.approx(mean, abs=1e-5)}
 
 
+def test_a_program_without_updates_runs_too(folder):
+    records = folder.run("evaluate", "program.samples=2", reward=SCORED)
+
+    assert {"reward", "greedy"} <= metric_names(records[0])
+    assert [p.name for p in (folder.path / "out" / "checkpoint").iterdir()] == ["state.json"]
+
+
 def test_a_set_replaces_a_key_of_the_run_file(folder):
     records = folder.run(
         "grpo", "train.steps=1", "program.samples=2", "optimizer.learning_rate=0.5"

@@ -1,0 +1,59 @@
+"""Advantages within groups need groups."""
+
+import pytest
+
+import flowrl as fl
+from flowrl import ops
+from flowrl.compiler.groups import check_groups
+from flowrl.errors import ProgramError
+
+
+def traced(advantage, *, baseline=False):
+    @fl.program
+    def learn(policy: fl.Model, prompts: fl.Prompts, *, samples: int = 1):
+        rollouts, rewards = ops.score("reward", ops.generate(policy, prompts, n=samples))
+        if baseline:
+            _, best = ops.score("reward", ops.generate(policy, prompts, temperature=0.0))
+            rewards = rewards - ops.align(best, to=rollouts).mean(over="sample")
+        advantages = advantage(rewards)
+        loss = lambda new: ops.token_mean(-new.logprobs * advantages, rollouts.mask)
+        policy, stats = ops.update(policy, loss, rollouts)
+        return policy, stats
+
+    return lambda samples: fl.trace(learn, samples=samples).graph
+
+
+@pytest.mark.parametrize("advantage", [ops.group_advantage, ops.leave_one_out])
+def test_one_sample_a_prompt_is_no_group(advantage):
+    graph = traced(advantage)
+
+    with pytest.raises(ProgramError, match=r"every advantage would be 0\n  test_groups\.py:"):
+        check_groups(graph(1))
+    check_groups(graph(2))
+
+
+def test_a_greedy_baseline_beside_several_samples_is_fine():
+    check_groups(traced(ops.group_advantage, baseline=True)(4))
+
+
+def test_other_advantages_need_no_group():
+    check_groups(traced(lambda rewards: rewards - 0.5)(1))
+
+
+def test_samples_drawn_round_after_round_count():
+    @fl.program
+    def filled(policy: fl.Model, prompts: fl.Prompts):
+        def draw(prompts):
+            rollouts, rewards = ops.score("reward", ops.generate(policy, prompts))
+            return ops.record(rollouts, rewards=rewards)
+
+        batch, _, _ = ops.sample_until(
+            draw, lambda b: b.rewards.mean(over="sample") > 0, prompts, groups=4, rounds=3
+        )
+        advantages = ops.group_advantage(batch.rewards)
+        loss = lambda new: ops.token_mean(-new.logprobs * advantages, batch.mask)
+        policy, stats = ops.update(policy, loss, batch)
+        return policy, stats
+
+    with pytest.raises(ProgramError, match="one sample a prompt"):
+        check_groups(fl.trace(filled).graph)

@@ -1,0 +1,60 @@
+"""Records of sampled texts."""
+
+from inline_snapshot import snapshot
+
+
+def test_the_first_samples_of_each_step_are_written_with_their_rewards(folder):
+    folder.run("grpo", "log.samples=5", "data.shuffle=false")
+
+    sampled = folder.sampled
+    assert [(s["step"], s["row"], s["sample"]) for s in sampled[:6]] == snapshot(
+        [
+            (1, "train.jsonl:1", 0),
+            (1, "train.jsonl:1", 1),
+            (1, "train.jsonl:1", 2),
+            (1, "train.jsonl:1", 3),
+            (1, "train.jsonl:2", 0),
+            (2, "train.jsonl:5", 0),
+        ]
+    )
+    assert len(sampled) == 3 * 5
+    first = sampled[0]
+    assert first["prompt"] == "a0:"
+    vowels = sum(c in "aeiou" for c in first["completion"]) / 4
+    assert first["rewards"] == {"reward": vowels + (first["completion"][:1] == "a")}
+
+
+def test_logging_samples_changes_nothing(folder):
+    first = folder.run("ppo", "log.samples=2")
+    again = folder.run("ppo", "train.folder=again")
+
+    assert [r["policy/loss"] for r in first] == [r["policy/loss"] for r in again]
+    assert not (folder.path / "again" / "samples.jsonl").exists()
+
+
+TWO = """
+import flowrl as fl
+from flowrl import ops
+
+@fl.program
+def two(policy: fl.Model, prompts: fl.Prompts):
+    rollouts, rewards = ops.score("reward", ops.generate(policy, prompts, n=2), names=("good", "long"))
+    advantages = ops.group_advantage(rewards.sum(over="reward"))
+    loss = lambda new: ops.token_mean(-new.logprobs * advantages, rollouts.mask)
+    policy, stats = ops.update(policy, loss, rollouts)
+    return policy, stats
+"""
+
+
+def test_each_of_several_rewards_is_written(folder):
+    (folder.path / "two.py").write_text(TWO)
+    (folder.path / "reward.py").write_text(
+        "def good(completions):\n    return [0.5] * len(completions)\n"
+        "def long(completions):\n    return [len(text) for text in completions]\n"
+    )
+    rewards = '[reward]\ngood = "reward.py:good"\nlong = "reward.py:long"'
+
+    folder.run("two.py", "log.samples=1", reward=rewards)
+
+    for sample in folder.sampled:
+        assert sample["rewards"] == {"good": 0.5, "long": len(sample["completion"])}
