@@ -1,16 +1,15 @@
 """Run a model forward: sample from it, or read log-probabilities, values and rewards."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from flowrl.errors import Location, ProgramError
 from flowrl.ir.graph import Model, Value
-from flowrl.ir.records import RECORDS, Prompts, Rollouts, fields_of
+from flowrl.ir.records import RECORDS, Prompts, Rollouts, fields_of, shown
 from flowrl.ir.trace import bind, builder_of
-from flowrl.ir.types import (
-    TensorType,
-)
+from flowrl.ir.types import TensorType
 from flowrl.ops.data import fresh_axes, take
-from flowrl.ops.expect import expect
+from flowrl.ops.expect import at_least_one, expect, in_interval
 from flowrl.ops.model import Collision, Generate, Logprobs, Rewards, Score, Values
 
 

@@ -197,11 +197,11 @@ def test_a_generate_option_out_of_range():
     """)
 
     assert message == snapshot("""\
-generate: top_p must be in (0, 1]; got 1.5
+generate: `top_p` must be in (0, 1]; got 1.5
   example.py:7
     7 |     other = ops.generate(policy, prompts, top_p=1.5)
                     ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
-help: temperature 0 is greedy; top_p 1 and top_k 0 are off\
+help: 1 is off\
 """)
 
 
@@ -217,4 +217,34 @@ score: `per` must be `sample`, or `token` for a model; got 'token'
     7 |     rewards = ops.score('reward', rollouts, per='token')
                       ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
 help: a reward function gives one number a completion\
+""")
+
+
+def test_a_reward_without_a_name():
+    message = step_refusal("""
+        rewards = ops.score(3, rollouts)
+        return {}
+    """)
+
+    assert message == snapshot("""\
+score: `by` must be the name of a reward, or a model; got int
+  example.py:7
+    7 |     rewards = ops.score(3, rollouts)
+                      ^^^^^^^^^^^^^^^^^^^^^^
+help: a reward function gets a name in the run file: `[reward.name]`\
+""")
+
+
+def test_half_a_sample():
+    message = step_refusal("""
+        other = ops.generate(policy, prompts, n=2.5)
+        return {}
+    """)
+
+    assert message == snapshot("""\
+generate: `n` must be an integer of at least 1; got 2.5
+  example.py:7
+    7 |     other = ops.generate(policy, prompts, n=2.5)
+                    ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+help: n counts the samples of each prompt\
 """)

@@ -98,3 +98,12 @@ def test_too_few_groups_stop_the_run():
 
 def test_too_few_groups_may_be_accepted():
     assert drawn(3, shortfall="accept") == ([0, 1], [], 2)
+
+
+def test_numbers_are_carried_and_handed_to_conditions():
+    def program(x, r):
+        body = lambda total, mb: (total + mb.mask.float().sum(mask=mb.mask), {})
+        total, _ = ops.scan(body, 1.0, ops.minibatches(r, sequences=8))
+        return ops.cond(total > 5.0, lambda y: y, lambda y: -y, 2.0), total
+
+    assert evaluate(program) == (2.0, 6.0)
