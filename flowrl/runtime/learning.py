@@ -11,7 +11,7 @@ from flowrl.ir.graph import Graph, Value
 from flowrl.ir.types import TensorType
 from flowrl.ops.model import Update
 from flowrl.runtime.engine import Outputs
-from flowrl.runtime.selection import rows_of
+from flowrl.runtime.selection import children, rows_of
 
 Run = Callable[[Graph, Sequence[Any]], list[Any]]
 """Evaluate a graph on inputs."""
@@ -61,11 +61,10 @@ class GraphLoss:
 
     def _prologue(self) -> list[Any]:
         assert self.op.prologue is not None
-        like = self.captured_like()
         with torch.no_grad():
-            return self.run(self.op.prologue, self._inputs(self.op.prologue, like))
+            return self.run(self.op.prologue, self._inputs(self.op.prologue, self._shape_of_new()))
 
-    def captured_like(self) -> Outputs:
+    def _shape_of_new(self) -> Outputs:
         """Return zeros in the shape of `new`: the prologue reads no more of it than that."""
         tokens = int(self.lengths[-1].sum())
         sizes = {
@@ -92,28 +91,22 @@ class _Rows:
 
     def __init__(self, lengths: tuple[Tensor, ...], rows: Tensor) -> None:
         self.depth, self.rows = len(lengths), rows
-        self.counts = lengths[-1][rows]
-        starts = (lengths[-1].cumsum(0) - lengths[-1])[rows]
-        within = torch.arange(int(self.counts.sum()))
-        before = (self.counts.cumsum(0) - self.counts).repeat_interleave(self.counts)
-        self.tokens = starts.repeat_interleave(self.counts) + within - before
-        self.first = rows_of(lengths)[rows] if len(lengths) > 1 else rows
-        one = torch.ones(len(rows), dtype=torch.int64)
-        self.lengths = (*(one for _ in lengths[:-1]), self.counts)
+        self.first = rows_of(lengths)[rows]
+        alone = torch.ones(len(rows), dtype=torch.int64)
+        self.above = tuple(alone for _ in lengths[:-1])
+        self.lengths = (*self.above, lengths[-1][rows])
 
     def take(self, value: Any) -> Any:
         """Return a captured value's elements of these rows."""
         if not isinstance(value, Ragged):
             return value
         level = len(value.lengths)
-        index = (
-            self.tokens
-            if level == self.depth
-            else self.rows
-            if level == self.depth - 1
-            else self.first
-        )
-        return Ragged(value.values[index], self.lengths[:level])
+        if level < self.depth - 1:
+            return Ragged(value.values[self.first], self.above[:level])
+        if level == self.depth - 1:
+            return Ragged(value.values[self.rows], self.above)
+        inside = children(value.lengths[-1], self.rows)
+        return Ragged(value.values[inside], (*self.above, value.lengths[-1][self.rows]))
 
     def new(self, type: TensorType, values: Tensor) -> Ragged:
         """Return outputs of these rows, which the engine has computed, as a value of `type`."""

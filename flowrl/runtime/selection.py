@@ -39,7 +39,7 @@ def take(selection: Selection, value: Any, axes: Sequence[Axis]) -> Any:
             index, count = selection.index[level], selection.counts[level - 1]
         else:
             count = value.lengths[level - 1][index]
-            index = _children(value.lengths[level - 1], index)
+            index = children(value.lengths[level - 1], index)
         lengths.append(count)
     return Ragged(value.values[index], tuple(lengths))
 
@@ -127,7 +127,7 @@ def rows_of(lengths: tuple[Tensor, ...]) -> Tensor:
 
 def repeat_rows(value: Ragged, index: Tensor) -> Ragged:
     """Return rows of a two-level value, by number, repeated as asked."""
-    return Ragged(value.values[_children(value.lengths[0], index)], (value.lengths[0][index],))
+    return Ragged(value.values[children(value.lengths[0], index)], (value.lengths[0][index],))
 
 
 def _samples(chunk: Tensor, per_prompt: Tensor, axes: tuple[Axis, ...]) -> Selection:
@@ -136,8 +136,11 @@ def _samples(chunk: Tensor, per_prompt: Tensor, axes: tuple[Axis, ...]) -> Selec
     return select(Ragged(chosen, (per_prompt,)), axes[:2])
 
 
-def _children(lengths: Tensor, index: Tensor) -> Tensor:
-    """Return the numbers of the elements inside the elements `index` of the level above."""
+def children(lengths: Tensor, index: Tensor) -> Tensor:
+    """Return the numbers of the elements inside the elements `index` of the level above.
+
+    lengths: i64[all elements above], how many each holds.
+    """
     counts = lengths[index]
     starts = (lengths.cumsum(0) - lengths)[index]
     within = torch.arange(int(counts.sum())) - (counts.cumsum(0) - counts).repeat_interleave(counts)

@@ -29,11 +29,31 @@ def clip_cov(policy: fl.Model, prompts: fl.Prompts):
     return policy, stats
 
 
+@fl.op("f32[..., token] -> f32[..., token]", per="sample")
+def centred(logprobs):
+    return logprobs - logprobs.mean()
+
+
+@fl.program
+def own_op(policy: fl.Model, prompts: fl.Prompts):
+    """A user's op, a weight of each prompt, an entropy bonus, a mean over sequences."""
+    rollouts, rewards = ops.score("reward", ops.generate(policy, prompts, n=3))
+    weight = rewards.mean(over="sample")
+
+    def loss(new):
+        terms = -weight * centred(new.logprobs) * new.logprobs - 0.1 * new.entropy
+        return ops.sequence_mean(terms, rollouts.mask)
+
+    policy, stats = ops.update(policy, loss, rollouts)
+    return policy, stats
+
+
 PROGRAMS = {
     "grpo": (grpo, {"samples": 3, "kl_coef": 0.3}, 1),
     "ppo": (ppo, {"minibatch": 3, "epochs": 2}, 1),
     "dpo": (dpo, {}, 2),
     "clip_cov": (clip_cov, {}, 2),
+    "own_op": (own_op, {}, 1),
 }
 
 
