@@ -32,7 +32,8 @@ def builder_of(args: Sequence[Value], what: str) -> GraphBuilder:
         raise ProgramError(
             f"{what} is called outside of a program",
             where=Location.of_caller().excerpt(),
-            hint="call it in a function decorated with `@fl.program`",
+            hint="call it in a function decorated with `@fl.program`, "
+            "or on concrete values of a `fl.session(...)`",
         )
     return builder
 

@@ -227,7 +227,7 @@ maximum is called outside of a program
   example.py:3
     3 | ops.maximum(1.0, 2.0)
         ^^^^^^^^^^^^^^^^^^^^^
-help: call it in a function decorated with `@fl.program`\
+help: call it in a function decorated with `@fl.program`, or on concrete values of a `fl.session(...)`\
 """)
 
 
