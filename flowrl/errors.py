@@ -74,6 +74,16 @@ class FlowrlError(Exception):
         parts = [problem, where, *made, f"help: {hint}" if hint else ""]
         super().__init__("\n".join(part for part in parts if part))
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Cross to another process whole, whatever a subclass's arguments are."""
+        return _restored, (type(self), self.args, self.__dict__)
+
+
+def _restored(cls: type[FlowrlError], args: tuple[Any, ...], state: dict[str, Any]) -> FlowrlError:
+    error = cls.__new__(cls, *args)
+    error.__dict__.update(state)
+    return error
+
 
 class ProgramError(FlowrlError):
     """A program that cannot be traced, typed or compiled."""

@@ -1,7 +1,7 @@
 """Plans: lowered graphs as JSON, which the compiler hands to the runtime."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import Enum
 from importlib import import_module
 from pathlib import Path
@@ -14,6 +14,9 @@ from flowrl.ir.graph import Graph, Node, Value, new_value
 from flowrl.ir.printer import names_of
 
 FORMAT = 1
+
+Functions = Mapping[tuple[str, str], Callable[..., Any]]
+"""The functions of users' ops, which are code and no data, by name and hash of the source."""
 
 
 @attrs.frozen
@@ -41,9 +44,13 @@ class Plan:
     sampling: Mapping[str, Mapping[str, Any]]
     body: Mapping[str, Any]
 
-    def graph(self) -> Graph:
-        """Return the lowered graph."""
-        return decode(self.body)
+    def graph(self, functions: Functions | None = None) -> Graph:
+        """Return the lowered graph.
+
+        Args:
+            functions: what `functions_of` returned for it; without, users' ops can't run.
+        """
+        return decode(self.body, functions or {})
 
     def to_json(self) -> str:
         """Return the plan as JSON, a line a node."""
@@ -82,21 +89,29 @@ def encode(graph: Graph) -> dict[str, Any]:
     }
 
 
-def decode(data: Mapping[str, Any]) -> Graph:
-    """Return the graph that `encode` wrote."""
+def functions_of(graph: Graph) -> dict[tuple[str, str], Callable[..., Any]]:
+    """Return the functions of users' ops in a graph and in those inside it."""
+    ops: list[Any] = [node.op for inner in graph.nested() for node in inner.nodes]
+    return {(op.function, op.code): op.user for op in ops if getattr(op, "user", None)}
+
+
+def decode(data: Mapping[str, Any], functions: Functions | None = None) -> Graph:
+    """Return the graph that `encode` wrote, with the functions of users' ops."""
+    functions = functions or {}
     values: dict[str, Value] = {}
     inputs = []
     for name, body in data["inputs"]:
-        values[f"%{name}"] = new_value(_load(body["type"]), body["pool"])
+        values[f"%{name}"] = new_value(_load(body["type"], functions), body["pool"])
         inputs.append((name, values[f"%{name}"]))
     nodes = []
     for body in data["nodes"]:
-        results = tuple(new_value(_load(r["type"]), r["pool"]) for r in body["results"])
+        results = tuple(new_value(_load(r["type"], functions), r["pool"]) for r in body["results"])
         values.update((r["name"], v) for r, v in zip(body["results"], results, strict=True))
         args = tuple(values[name] for name in body["args"])
-        nodes.append(Node(_load(body["op"]), args, results, _load(body["loc"]), body["pool"]))
+        op, loc = _load(body["op"], functions), _load(body["loc"], functions)
+        nodes.append(Node(op, args, results, loc, body["pool"]))
     outputs = tuple((name, values[value]) for name, value in data["outputs"])
-    params = tuple((name, _load(value)) for name, value in data["params"].items())
+    params = tuple((name, _load(value, functions)) for name, value in data["params"].items())
     return Graph(data["name"], tuple(inputs), tuple(nodes), outputs, params)
 
 
@@ -132,19 +147,25 @@ def _plain(value: Any) -> Any:
         return {"class": _path(type(value)), **fields}
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
+    if isinstance(value, Mapping):
+        return {"dict": {name: _plain(item) for name, item in value.items()}}
     return value
 
 
-def _load(value: Any) -> Any:
+def _load(value: Any, functions: Functions) -> Any:
     if isinstance(value, list):
-        return tuple(_load(item) for item in value)
+        return tuple(_load(item, functions) for item in value)
     if not isinstance(value, dict):
         return value
     if "graph" in value:
-        return decode(value["graph"])
+        return decode(value["graph"], functions)
+    if "dict" in value:
+        return {name: _load(item, functions) for name, item in value["dict"].items()}
     if "enum" in value:
         return _find(value["enum"])(value["value"])
-    fields = {name: _load(item) for name, item in value.items() if name != "class"}
+    fields = {name: _load(item, functions) for name, item in value.items() if name != "class"}
+    if fields.get("code"):
+        fields["user"] = functions.get((fields["function"], fields["code"]))
     return _find(value["class"])(**fields)
 
 

@@ -1,5 +1,6 @@
 """The local executor: runs the steps of a plan in this process."""
 
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,7 +13,7 @@ from flowrl.ir.program import Input, Kind
 from flowrl.ir.records import flatten, leaf_names
 from flowrl.runtime.host import Handle, Host
 from flowrl.runtime.interpret import Interpreter
-from flowrl.runtime.rows import Batch, Cursor, fields
+from flowrl.runtime.rows import Cursor, fields
 
 Carry = dict[str, Any]
 """The models, by role, and the values of `fl.Carry` arguments, by name."""
@@ -25,13 +26,15 @@ class Step:
     Attributes:
         carry: the next carry.
         metrics: the program's metrics, and what was counted: `reward/errors`.
-        seconds: by phase: `generate`, `reward`, `score`, `update`.
-        tokens: sampled and trained ones.
+        seconds: by phase: `data`, `generate`, `reward`, `score`, `update`; on Ray with the pool
+            before it, as in `train/update`. Pools work at the same time.
+        elapsed: seconds that the step took.
     """
 
     carry: Carry
     metrics: dict[str, float]
     seconds: dict[str, float]
+    elapsed: float
 
 
 @attrs.frozen(eq=False)
@@ -72,12 +75,18 @@ class LocalExecutor:
         Raises:
             FlowrlError: an op failed; it names the op and the line of the program.
         """
+        start = time.perf_counter()
         self.host.begin(step, data)
         with self.host.timed("data"):
             batches = {name: cursor.take(self.rows_per_step) for name, cursor in data.items()}
         values: dict[str, Any] = {}
         for spec in self.inputs:
-            values |= _leaves(spec, carry, batches)
+            if spec.kind is not Kind.DATA:
+                values |= carried(spec, carry)
+            elif spec.name in batches:
+                values |= fields(batches[spec.name], spec.name)
+            else:
+                raise EngineError(f"no data is given for `{spec.name}`")
         known = [values.get(name) for name, _ in self.graph.inputs]
         outputs = Interpreter(self.host).run(self.graph, known)
         named = dict(zip((name for name, _ in self.graph.outputs), outputs, strict=True))
@@ -87,26 +96,28 @@ class LocalExecutor:
             if name.startswith("metrics.")
         }
         return Step(
-            {spec.name: _next(spec, carry, named) for spec in self.inputs if spec.name in carry},
+            {
+                spec.name: next_carry(spec, carry, named)
+                for spec in self.inputs
+                if spec.name in carry
+            },
             {**metrics, **self.host.counts},
             dict(self.host.seconds),
+            time.perf_counter() - start,
         )
 
 
-def _leaves(spec: Input, carry: Carry, batches: Mapping[str, Batch]) -> dict[str, Any]:
-    """Return the values of the graph's inputs that one argument of the program makes."""
+def carried(spec: Input, carry: Carry) -> dict[str, Any]:
+    """Return the values of the graph's inputs that a model or carried value makes."""
     if spec.kind is Kind.MODEL:
         return {spec.name: carry.get(spec.name)}
-    if spec.kind is Kind.CARRY:
-        leaves, names = flatten(carry[spec.name])[0], leaf_names(carry[spec.name])
-        tensors = [torch.as_tensor(x, dtype=torch.get_default_dtype()) for x in leaves]
-        return {_dotted(spec.name, n): x for n, x in zip(names, tensors, strict=True)}
-    if spec.name not in batches:
-        raise EngineError(f"no data is given for `{spec.name}`")
-    return fields(batches[spec.name], spec.name)
+    leaves, names = flatten(carry[spec.name])[0], leaf_names(carry[spec.name])
+    tensors = [torch.as_tensor(x, dtype=torch.get_default_dtype()) for x in leaves]
+    return {_dotted(spec.name, n): x for n, x in zip(names, tensors, strict=True)}
 
 
-def _next(spec: Input, carry: Carry, named: Mapping[str, Any]) -> Any:
+def next_carry(spec: Input, carry: Carry, named: Mapping[str, Any]) -> Any:
+    """Return a model or carried value after a step, of the graph's outputs by name."""
     if spec.kind is Kind.MODEL:
         return named.get(spec.name, carry[spec.name])
     leaves, unflatten = flatten(carry[spec.name])

@@ -7,10 +7,10 @@ import attrs
 import torch
 
 from flowrl.errors import EngineError
-from flowrl.ir.graph import Graph, Node
+from flowrl.ir.graph import Graph, Node, Value
 from flowrl.ir.types import ModelType
 from flowrl.ops.model import Generate, ModelOp, Rewards, Update, Values
-from flowrl.runtime.engine import Sampling, load
+from flowrl.runtime.engine import Generator, Sampling, load
 from flowrl.runtime.host import Host, Resident
 from flowrl.runtime.models import Head, ModelSpec
 from flowrl.runtime.schedule import TrainerOptions
@@ -96,10 +96,37 @@ def uses_of(graph: Graph) -> dict[str, Uses]:
     return {role: Uses(role, tuple(nodes)) for role, nodes in found.items()}
 
 
+@attrs.frozen
+class Seat:
+    """Which part of a graph a process has: that of a pool; its `lead` has the pool's values."""
+
+    pool: str
+    lead: bool
+
+    def keeps(self, model: Value) -> bool:
+        """Whether a model lives here between steps."""
+        return self.lead and model.pool == self.pool
+
+    def samples(self, uses: Uses) -> bool:
+        """Whether a role is sampled from here."""
+        return any(isinstance(n.op, Generate) and n.pool == self.pool for n in uses.nodes)
+
+
 def load_models(
-    graph: Graph, roles: Mapping[str, RoleSetup], tokenizers: Mapping[str, Any], host: Host
+    graph: Graph,
+    roles: Mapping[str, RoleSetup],
+    tokenizers: Mapping[str, Any],
+    host: Host,
+    seat: Seat | None = None,
 ) -> None:
     """Load what the graph uses into `host`: a trainer or a scorer a role, and generators.
+
+    Args:
+        graph: lowered, for a process that has part of it.
+        roles: what each role loads.
+        tokenizers: by role.
+        host: gets them.
+        seat: which part this process has; all of it if not given.
 
     Raises:
         EngineError: a role isn't set up, or its model can't be loaded.
@@ -109,12 +136,18 @@ def load_models(
         if role not in roles:
             raise EngineError(f"the graph uses `{role}`, for which no model is given")
         setup = roles[role]
-        host.models[role] = Resident(role, _engine(role, setup, uses))
-        if uses.generates:
-            made = load("generate", setup.generator)(setup.model, tokenizers[role])
-            generators[role], sampling[role] = made, setup.sampling
-            host.sequences_per_block[role] = setup.sequences_per_block
+        if seat is None or seat.keeps(graph.input(role)):
+            host.models[role] = Resident(role, _engine(role, setup, uses))
+        if uses.generates if seat is None else seat.samples(uses):
+            generators[role] = load_generator(setup, tokenizers[role])
+        sampling[role], host.sequences_per_block[role] = setup.sampling, setup.sequences_per_block
     host.generators, host.sampling, host.decoders = generators, sampling, tokenizers
+
+
+def load_generator(setup: RoleSetup, tokenizer: Any) -> Generator:
+    """Return the engine that samples from a role."""
+    made: Generator = load("generate", setup.generator)(setup.model, tokenizer)
+    return made
 
 
 def _engine(role: str, setup: RoleSetup, uses: Uses) -> Any:

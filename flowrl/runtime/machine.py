@@ -1,5 +1,6 @@
-"""What walks a graph: the interpreter, which has the values, or a controller of workers, which
-has references to them. Control flow is written once, for both.
+"""What walks a graph, so that control flow is written once.
+
+The interpreter has the values; the controller of workers has references to them.
 """
 
 from collections.abc import Callable, Sequence

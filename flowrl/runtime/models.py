@@ -90,7 +90,18 @@ def load_model(
         log.info("%s has no %s head yet: it starts at zero", spec.path, head)
         for name in missing:
             nn.init.zeros_(model.get_parameter(name))
-    return model.to(spec.device).eval()  # type: ignore[no-any-return]
+    return _aligned(model).to(spec.device).eval()
+
+
+def _aligned(model: nn.Module) -> nn.Module:
+    """Move weights to where torch allocates: in the file's memory they lie at odd addresses.
+
+    A product's last bits depend on how its operands are aligned, so a copy of the weights in
+    another process would else give other numbers.
+    """
+    for tensor in [*model.parameters(), *model.buffers()]:
+        tensor.data = tensor.data.clone()
+    return model
 
 
 def check_report(report: Mapping[str, Any], fresh: set[str], path: str, kind: str) -> None:

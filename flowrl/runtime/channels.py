@@ -1,0 +1,102 @@
+"""How values move between workers, and instructions from the controller to them.
+
+A worker puts what it sends into the object store of its node, as an object of its own; what
+passes through the controller is a `Box`, the address of that object.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import attrs
+import ray
+from ray import ObjectRef
+from torch import Tensor
+
+from flowrl.runtime.host import Handle, Resident
+
+Box = list[ObjectRef[Any]]
+"""The address of a value. Small values would else travel inside a reply, to the controller."""
+
+Observe = Callable[[str, Any], None]
+"""Is shown the name of each call, and its arguments or its reply."""
+
+
+@attrs.frozen(eq=False)
+class Weights:
+    """A model as it crosses to another worker, where it can be sampled from but not run."""
+
+    role: str
+    version: int
+    tensors: Mapping[str, Tensor]
+
+    def weights(self) -> Mapping[str, Tensor]:
+        """Return the weights by name."""
+        return self.tensors
+
+
+def put(values: Sequence[Any]) -> Box:
+    """Make values ready for other workers, as they are now: of a model, its weights."""
+    return [ray.put([_portable(value) for value in values])]
+
+
+def get(box: Box) -> list[Any]:
+    """Return the values that another worker has put; a model is held by its weights."""
+    return [_arrived(value) for value in ray.get(box[0])]
+
+
+def _portable(value: Any) -> Any:
+    if not isinstance(value, Handle):
+        return value
+    weights = {name: x.detach().cpu() for name, x in value.engine.weights().items()}
+    return Weights(value.resident.role, value.version, weights)
+
+
+def _arrived(value: Any) -> Any:
+    if not isinstance(value, Weights):
+        return value
+    engine: Any = value
+    return Handle(Resident(value.role, engine, value.version), value.version)
+
+
+@attrs.define(eq=False)
+class Line:
+    """The controller's line to one worker: calls are carried out in the order they are made.
+
+    Attributes:
+        actor: the worker.
+        pool: its pool.
+        index: which worker of the pool it is.
+        place: its process and node, for messages.
+        dead: ids of values that nothing will read any more; the next call tells the worker.
+        observe: sees every message.
+    """
+
+    actor: Any
+    pool: str
+    index: int
+    place: str = ""
+    dead: list[int] = attrs.field(factory=list)
+    observe: Observe | None = None
+
+    def __str__(self) -> str:
+        return f"worker {self.index} of pool `{self.pool}`" + (
+            f" ({self.place})" * bool(self.place)
+        )
+
+    def call(self, method: str, *args: Any, replies: int = 1) -> Any:
+        """Have the worker do something; return the reference of its reply, or of several."""
+        dead, self.dead[:] = tuple(self.dead[:MOST_DEAD]), self.dead[MOST_DEAD:]
+        if self.observe:
+            self.observe(f"{method}()", (method, dead, *args))
+        return self.actor.do.options(num_returns=replies).remote(method, dead, *args)
+
+    def ask(self, method: str, *args: Any) -> Any:
+        """Return the reply of a call, waiting for it."""
+        reply = ray.get(self.call(method, *args))
+        if self.observe:
+            self.observe(method, reply)
+        return reply
+
+
+MOST_DEAD = 200
+"""Ids a message: it stays small."""

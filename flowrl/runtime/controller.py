@@ -1,0 +1,300 @@
+"""The controller: walks a lowered graph and tells workers what to do; it never has a value."""
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import attrs
+import ray
+import torch
+from torch import Tensor
+
+from flowrl.ir.graph import Graph, Node, Value
+from flowrl.ir.types import ModelType
+from flowrl.ops.move import Transfer
+from flowrl.ops.tensor import Constant
+from flowrl.runtime.channels import Line
+from flowrl.runtime.failures import located
+from flowrl.runtime.host import Path
+from flowrl.runtime.loops import CONTROL
+from flowrl.runtime.segments import Kind, Segment, inner_graphs, segments
+from flowrl.runtime.worker import Given
+
+PROMPTS = ("context", "rows")
+EXAMPLES = ("context", "rows", "tokens", "mask")
+
+
+class Held:
+    """A value that workers have, under an id; when nothing here refers to it, they forget it."""
+
+    __slots__ = ("copies", "id", "lines")
+
+    def __init__(self, id: int, lines: Sequence[Line]) -> None:
+        self.id, self.lines = id, list(lines)
+        self.copies: dict[str, Held] = {}
+        """The same value in other pools."""
+
+    def __del__(self) -> None:
+        for line in self.lines:
+            line.dead.append(self.id)
+
+
+@attrs.frozen(eq=False)
+class Call:
+    """A call whose reply is not checked yet."""
+
+    reply: Any
+    line: Line
+    nodes: tuple[Node, ...]
+
+
+@attrs.define
+class Place:
+    """A place in the data: rows handed out so far."""
+
+    position: int = 0
+
+
+class Controller:
+    """Walks one plan; a `Machine` whose values are `Held` by workers, or numbers.
+
+    Args:
+        plan: its name on the workers.
+        graph: the plan's.
+        source: the same graph, with the places of its nodes in the user's files.
+        pools: the workers of each pool.
+        data: the worker that has the data.
+    """
+
+    def __init__(
+        self,
+        plan: str,
+        graph: Graph,
+        source: Graph,
+        pools: Mapping[str, Sequence[Line]],
+        data: Line,
+    ) -> None:
+        self.plan, self.pools, self.data = plan, pools, data
+        self.graphs = list(inner_graphs(graph))
+        self.divided = {graph: segments(graph) for graph in self.graphs}
+        pairs = zip(self.graphs, inner_graphs(source), strict=True)
+        self.source = {a: b for g, s in pairs for a, b in zip(g.nodes, s.nodes, strict=True)}
+        self.places: Mapping[str, Place] = {}
+        self.pending: list[Call] = []
+
+    def run(self, graph: Graph, inputs: Sequence[Any], path: Path = ()) -> list[Any]:
+        """Return the outputs of `graph`: what it gave workers to do may not be done yet."""
+        env = {value: x for (_, value), x in zip(graph.inputs, inputs, strict=True)}
+        for number, segment in enumerate(self.divided[graph]):
+            place = (self.plan, self.graphs.index(graph), number)
+            match segment.kind:
+                case Kind.CONSTANTS:
+                    env |= {node.results[0]: _number(node) for node in segment.nodes}
+                case Kind.TRANSFERS:
+                    self._transfer(segment, env)
+                case Kind.CONTROL:
+                    self._control(segment.nodes[0], env, path)
+                case Kind.GENERATE if len(self.pools[segment.pool]) > 1:
+                    self._generate(place, segment, env, path)
+                case _:
+                    self._evaluate(place, segment, env, path)
+        return [env[value] for _, value in graph.outputs]
+
+    def call(self, function: Callable[..., Any], *args: Any) -> Any:
+        """Have the worker that has the first value compute `function(*args)`."""
+        line = next((arg.lines[0] for arg in args if isinstance(arg, Held)), None)
+        if line is None:
+            return function(*args)
+        given = [self._given(self._bring(arg, line.pool)) for arg in args]
+        result = Held(next(IDS), [line])
+        self.tell(line, (), "call", function, given, result.id)
+        return result
+
+    def number(self, function: Callable[[Any], int], value: Any) -> int:
+        """Wait for a number about a value."""
+        if not isinstance(value, Held):
+            return function(value)
+        return int(self.ask(value.lines[0], "number", function, value.id))
+
+    def draw(self, source: str, count: int) -> dict[str, Any]:
+        """Return the fields of the next prompts of a data input."""
+        return self.rows(source, count, "prompts", PROMPTS)
+
+    def rows(self, source: str, count: int, name: str, fields: Sequence[str]) -> dict[str, Any]:
+        """Return the fields of the next rows, under the names of the graph inputs they are."""
+        place = self.places[source]
+        values = self._new(self.data, len(fields))
+        self.tell(self.data, (), "draw", self.plan, source, place.position, count, values[0].id)
+        place.position += count
+        return {f"{name}.{field}": x for field, x in zip(fields, values, strict=True)}
+
+    def floats(self, values: Sequence[Any]) -> list[float]:
+        """Wait for scalars."""
+        found = {i: float(x) for i, x in enumerate(values) if not isinstance(x, Held)}
+        by_line: dict[Line, list[int]] = {}
+        for i, x in enumerate(values):
+            if isinstance(x, Held):
+                by_line.setdefault(x.lines[0], []).append(i)
+        asked = []
+        for line, places in by_line.items():
+            for start in range(0, len(places), MOST_NUMBERS):
+                few = places[start : start + MOST_NUMBERS]
+                reply = self.tell(line, (), "numbers", [values[i].id for i in few])
+                asked.append((few, reply))
+        self.settle()
+        for few, reply in asked:
+            found |= dict(zip(few, ray.get(reply), strict=True))
+        return [found[i] for i in range(len(values))]
+
+    def tell(
+        self, line: Line, nodes: tuple[Node, ...], method: str, *args: Any, replies: int = 1
+    ) -> Any:
+        """Have a worker do something, without waiting; `settle` finds out if it failed."""
+        if len(self.pending) > MOST_PENDING:
+            self.settle(len(self.pending) // 2)
+        reply = line.call(method, *args, replies=replies)
+        self.pending.append(Call(reply, line, nodes))
+        return reply
+
+    def ask(self, line: Line, method: str, *args: Any) -> Any:
+        """Return a worker's reply, waiting for all that was told before it."""
+        reply = self.tell(line, (), method, *args)
+        try:
+            return ray.get(reply)
+        except Exception:
+            self.settle()
+            raise
+
+    def settle(self, count: int | None = None) -> None:
+        """Wait until all is done, or the first `count` calls.
+
+        Raises:
+            FlowrlError: what failed first, in the order of the program.
+        """
+        pending, self.pending = self.pending[:count], self.pending[count:] if count else []
+        replies = [one for call in pending for one in _several(call.reply)]
+        try:
+            done = ray.get(replies)
+        except Exception as error:
+            raise self._first(pending) from error
+        for call, reply in zip(pending, done, strict=False):
+            if call.line.observe:
+                call.line.observe("reply", reply)
+
+    def _first(self, pending: Sequence[Call]) -> Exception:
+        """Return the error of the first call that failed; those after it lacked its results."""
+        for call in pending:
+            replies = _several(call.reply)
+            if len(ray.wait(replies, num_returns=len(replies), timeout=0)[0]) == len(replies):
+                try:
+                    ray.get(replies)
+                except Exception as error:
+                    return located(error, call.line, tuple(self.source[n] for n in call.nodes))
+        raise AssertionError("one of the calls has failed")
+
+    def _evaluate(
+        self, place: tuple[Any, ...], segment: Segment, env: dict[Value, Any], path: Path
+    ) -> None:
+        line = self.pools[segment.pool][0]
+        given = [self._given(self._bring(env[value], segment.pool)) for value in segment.reads]
+        results = self._new(line, len(segment.gives))
+        first = results[0].id if results else 0
+        self.tell(line, segment.nodes, "evaluate", *place, given, first, path)
+        env.update(zip(segment.gives, results, strict=True))
+
+    def _generate(
+        self, place: tuple[Any, ...], segment: Segment, env: dict[Value, Any], path: Path
+    ) -> None:
+        """Have all workers of a pool sample, each its blocks; the first collects."""
+        lines, nodes = self.pools[segment.pool], segment.nodes
+        values = [self._bring(env[value], segment.pool) for value in nodes[0].args]
+        given = [self._given(value) for value in values]
+        self._spread(values[0], segment.pool)
+        tell = self.tell
+        asked = tell(
+            lines[0], nodes, "scatter", *place, given, path, len(lines), replies=len(lines)
+        )
+        answers = [
+            tell(line, nodes, "sample", *place, given[0], box)
+            for line, box in zip(lines, asked, strict=True)
+        ]
+        results = self._new(lines[0], len(segment.gives))
+        tell(lines[0], nodes, "gather", *place, given[0], results[0].id, *answers)
+        env.update(zip(segment.gives, results, strict=True))
+
+    def _transfer(self, segment: Segment, env: dict[Value, Any]) -> None:
+        """Send what moves between the same two workers together."""
+        moves: dict[tuple[str, str], dict[Value, Any]] = {}
+        for node in segment.nodes:
+            assert isinstance(node.op, Transfer)
+            (arg,) = node.args
+            x = env[arg]
+            if not isinstance(x, Held) or isinstance(arg.type, ModelType):
+                env[node.results[0]] = self._bring(x, node.op.dst, everywhere=True)
+            else:
+                moves.setdefault((x.lines[0].pool, node.op.dst), {})[node.results[0]] = x
+        for (src, dst), values in moves.items():
+            found = list(values.values())
+            moved = found if src == dst else self._move(found, self.pools[dst][:1])
+            env.update(zip(values, moved, strict=True))
+
+    def _control(self, node: Node, env: dict[Value, Any], path: Path) -> None:
+        args = [env[arg] for arg in node.args]
+        results = CONTROL[type(node.op)](self, node, args, path)
+        env.update(zip(node.results, results, strict=True))
+
+    def _bring(self, value: Any, pool: str, *, everywhere: bool = False) -> Any:
+        """Return a value as a pool's first worker has it, or as all of them have it."""
+        if not isinstance(value, Held) or value.lines[0].pool == pool:
+            return value
+        if pool not in value.copies:
+            lines = self.pools[pool][: None if everywhere else 1]
+            (value.copies[pool],) = self._move([value], lines)
+        return value.copies[pool]
+
+    def _move(self, values: Sequence[Held], lines: Sequence[Line]) -> list[Held]:
+        """Send values of one worker to others, together."""
+        src = values[0].lines[0]
+        box = self.tell(src, (), "send", *(value.id for value in values))
+        moved = [Held(next(IDS), lines) for _ in values]
+        for line in lines:
+            self.tell(line, (), "receive", moved[0].id, box)
+        return moved
+
+    def _spread(self, model: Held, pool: str) -> None:
+        """Give a model's weights to the workers of its pool that lack them."""
+        lacking = [line for line in self.pools[pool] if line not in model.lines]
+        if lacking:
+            box = self.tell(model.lines[0], (), "send", model.id)
+            for line in lacking:
+                self.tell(line, (), "receive", model.id, box)
+            model.lines += lacking
+
+    def _new(self, line: Line, count: int) -> list[Held]:
+        return [Held(next(IDS), [line]) for _ in range(count)]
+
+    def _given(self, value: Any) -> Given:
+        if isinstance(value, Held):
+            return value.id
+        if isinstance(value, Tensor) and not value.dim():
+            return "number", value.item()
+        return "as it is", value
+
+
+IDS = itertools.count()
+"""Of values, in all runs of this process."""
+
+MOST_PENDING = 256
+"""Calls that are not checked yet: what they have sent stays in the object store."""
+
+MOST_NUMBERS = 200
+"""Scalars a message: it stays small."""
+
+
+def _number(node: Node) -> Tensor:
+    assert isinstance(node.op, Constant)
+    return torch.tensor(node.op.value)
+
+
+def _several(reply: Any) -> list[Any]:
+    return reply if isinstance(reply, list) else [reply]

@@ -1,0 +1,74 @@
+"""What went wrong on a worker, told as the user needs it: op, pool, worker, source line."""
+
+import traceback
+from pathlib import Path
+
+from ray.exceptions import RayActorError, RayTaskError
+
+from flowrl.errors import EngineError, FlowrlError
+from flowrl.ir.graph import Node
+from flowrl.runtime.channels import Line
+
+
+class Failure(Exception):
+    """An error of a worker, on its way to the controller.
+
+    Args:
+        error: as the user is told it.
+        node: which node of the segment failed; None outside of one.
+    """
+
+    def __init__(self, error: FlowrlError, node: int | None) -> None:
+        super().__init__(error, node)
+        self.error, self.node = error, node
+
+
+def told(error: Exception) -> FlowrlError:
+    """Return an error of a worker as one that is told to users."""
+    if isinstance(error, FlowrlError):
+        return error
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return EngineError(
+        f"{type(error).__name__}: {error}",
+        hint=f"raised at {Path(last.filename).name}:{last.lineno}",
+    )
+
+
+def located(error: Exception, line: Line, nodes: tuple[Node, ...]) -> FlowrlError:
+    """Return what the controller raises when a call has failed.
+
+    Args:
+        error: what Ray raised.
+        line: to the worker that failed.
+        nodes: what it evaluated, with their places in the user's source.
+    """
+    cause = error.cause if isinstance(error, RayTaskError) else error
+    if isinstance(cause, Failure):
+        return _of_node(cause.error, line, nodes[cause.node] if cause.node is not None else None)
+    node = nodes[0] if nodes else None
+    doing = f" while it ran `{node.op.name}`" if node else ""
+    if isinstance(cause, RayActorError):
+        return EngineError(
+            f"{line} died{doing}",
+            where=node.loc.excerpt() if node else "",
+            hint="the kernel ends processes when memory runs out; look into its log, and into "
+            "the worker's below Ray's session folder",
+        )
+    return _of_node(told(error), line, node)
+
+
+def _of_node(error: FlowrlError, line: Line, node: Node | None) -> FlowrlError:
+    if node is None:
+        return type_of(error)(
+            error.problem, where=error.where, made=[f"  on {line}"], hint=error.hint
+        )
+    name, where = f"{node.op.name}: ", error.where
+    short, full = f"  {node.loc}", node.loc.excerpt()
+    problem = error.problem if error.problem.startswith(name) else f"{name}{error.problem}"
+    where = full if where in ("", short) else f"{where}\n{full}"
+    return type_of(error)(problem, where=where, made=[f"  on {line}"], hint=error.hint)
+
+
+def type_of(error: FlowrlError) -> type[FlowrlError]:
+    """Return the class of flowrl.errors that an error is of: subclasses take other arguments."""
+    return next(c for c in type(error).__mro__ if c.__module__ == FlowrlError.__module__)

@@ -1,0 +1,200 @@
+"""Pools of workers on Ray: started, found too large, and ended."""
+
+import logging
+import os
+import socket
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import attrs
+import ray
+from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+from flowrl.errors import EngineError
+from flowrl.runtime.channels import Line
+from flowrl.runtime.worker import Worker
+
+PATIENCE = 10.0
+"""Seconds that resources may take to come free."""
+
+
+@attrs.frozen
+class PoolSize:
+    """What a pool takes.
+
+    Attributes:
+        name: as the run file calls it.
+        workers: how many processes.
+        gpus: of the pool in all, shared evenly by its workers.
+        cpus: of each worker.
+    """
+
+    name: str
+    workers: int = 1
+    gpus: int = 0
+    cpus: float = 0.5
+
+    @property
+    def bundle(self) -> dict[str, float]:
+        """What one worker takes."""
+        gpus = {"GPU": self.gpus / self.workers} if self.gpus else {}
+        return {"CPU": self.cpus} | gpus
+
+    @property
+    def total(self) -> dict[str, float]:
+        """What all workers take."""
+        return {name: amount * self.workers for name, amount in self.bundle.items()}
+
+
+@attrs.frozen
+class RaySpec:
+    """Where workers run.
+
+    Attributes:
+        pools: in the order of the plan.
+        address: `host:port` of a Ray that runs already; a local one is started if not given.
+        num_gpus: GPUs that a local Ray believes it has; those found if not given.
+        log: whether the workers' output is shown.
+    """
+
+    pools: tuple[PoolSize, ...]
+    address: str | None = None
+    num_gpus: int | None = None
+    log: bool = False
+
+
+Pools = Mapping[str, Sequence[Line]]
+"""The workers of each pool, its first one first."""
+
+
+@contextmanager
+def started(spec: RaySpec) -> Iterator[Pools]:
+    """Start a worker for every place in the pools; end them, and what is ours of Ray, at the end.
+
+    Raises:
+        EngineError: Ray can't be reached or is of another version, or lacks what the pools take.
+    """
+    groups: list[PlacementGroup] = []
+    lines: list[Line] = []
+    ours = not ray.is_initialized()
+    try:
+        connect(spec)
+        check_resources(spec.pools, ray.cluster_resources(), "there are")
+        for pool in spec.pools:
+            groups.append(placement_group([pool.bundle] * pool.workers, strategy="PACK"))
+        _wait(groups, spec.pools)
+        pools = {p.name: seats(p, group) for p, group in zip(spec.pools, groups, strict=True)}
+        lines += [line for pool in pools.values() for line in pool]
+        places = ray.get([line.actor.do.remote("place", ()) for line in lines])
+        for line, place in zip(lines, places, strict=True):
+            line.place = place
+        yield pools
+    finally:
+        _end(lines, groups, ours)
+
+
+def connect(spec: RaySpec) -> None:
+    """Start a local Ray, or connect to one, unless this process has one.
+
+    Raises:
+        EngineError: it can't be reached, or is of another version.
+    """
+    if ray.is_initialized():
+        return
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # it warns otherwise
+    quiet: dict[str, Any] = {"log_to_driver": spec.log, "logging_level": logging.ERROR}
+    if spec.address is None:
+        ray.init("local", num_gpus=spec.num_gpus, include_dashboard=False, **quiet)
+        return
+    _check_reachable(spec.address)
+    try:
+        ray.init(spec.address, **quiet)
+    except (ConnectionError, RuntimeError) as error:
+        reason = str(error).strip().splitlines()
+        raise EngineError(
+            f"can't use the Ray at {spec.address}: {' '.join(part.strip() for part in reason)}",
+            hint=f"this is Ray {ray.__version__}: start the cluster with the same version, in "
+            "the same Python",
+        ) from error
+
+
+def check_resources(pools: Sequence[PoolSize], present: Mapping[str, float], there: str) -> None:
+    """Refuse pools that take more than there is.
+
+    Raises:
+        EngineError: with what is asked for and present, by resource and by pool.
+    """
+    lacking = []
+    for resource in ("GPU", "CPU"):
+        wanted = sum(pool.total.get(resource, 0) for pool in pools)
+        if wanted > present.get(resource, 0):
+            lacking.append(
+                f"{wanted:g} {resource}s are wanted, {there} {present.get(resource, 0):g}"
+            )
+    if lacking:
+        raise EngineError(
+            "; ".join(lacking),
+            made=[f"  pool `{p.name}`: {_amounts(p)}" for p in pools],
+            hint="make the pools of [cluster] smaller, or put several roles in one",
+        )
+
+
+def seats(pool: PoolSize, group: PlacementGroup) -> list[Line]:
+    """Start the workers of a pool; they may not be up yet."""
+    return [
+        Line(
+            ray.remote(Worker)
+            .options(
+                num_cpus=pool.cpus,
+                num_gpus=pool.bundle.get("GPU", 0),
+                scheduling_strategy=PlacementGroupSchedulingStrategy(group, index),
+            )
+            .remote(),
+            pool.name,
+            index,
+        )
+        for index in range(pool.workers)
+    ]
+
+
+def _wait(groups: Sequence[PlacementGroup], pools: Sequence[PoolSize]) -> None:
+    """Wait until every worker has its place: others may hold what there is."""
+    deadline = time.monotonic() + PATIENCE
+    for group in groups:
+        if not group.wait(max(0.1, deadline - time.monotonic())):
+            check_resources(pools, ray.available_resources(), "others leave")
+            raise EngineError(
+                "no machine of the cluster has room for a worker of "
+                + " or ".join(f"`{p.name}` ({_amounts(p)})" for p in pools),
+                hint="a worker needs its GPUs and CPUs on one machine: give pools more workers",
+            )
+
+
+def _amounts(pool: PoolSize) -> str:
+    each = ", ".join(f"{amount:g} {name}s" for name, amount in pool.bundle.items())
+    return f"{pool.workers} x ({each})"
+
+
+def _check_reachable(address: str) -> None:
+    host, _, port = address.rpartition(":")
+    if not port.isdigit():
+        return  # "auto", or a scheme that Ray knows
+    try:
+        socket.create_connection((host, int(port)), timeout=5).close()
+    except OSError as error:
+        raise EngineError(
+            f"no Ray answers at {address}: {error}",
+            hint="start one there with `ray start --head`, or leave `cluster.address` out",
+        ) from error
+
+
+def _end(lines: Sequence[Line], groups: Sequence[PlacementGroup], ours: bool) -> None:
+    for line in lines:
+        ray.kill(line.actor)
+    for group in groups:
+        remove_placement_group(group)
+    if ours and ray.is_initialized():
+        ray.shutdown()

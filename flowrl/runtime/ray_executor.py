@@ -1,0 +1,215 @@
+"""The Ray executor: runs the steps of a plan on pools of workers."""
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import attrs
+import ray
+from ray import cloudpickle
+
+from flowrl.ir.graph import Graph
+from flowrl.ir.plan import Plan, functions_of
+from flowrl.ir.program import Input, Kind
+from flowrl.runtime.channels import Line
+from flowrl.runtime.controller import EXAMPLES, IDS, PROMPTS, Controller, Held, Place
+from flowrl.runtime.executor import Carry, Step, carried, next_carry
+from flowrl.runtime.local import RoleSetup, uses_of
+from flowrl.runtime.pools import Pools
+from flowrl.runtime.worker import Data, Loan, Rewards, Setup
+
+
+@attrs.frozen(eq=False)
+class Job:
+    """A plan, and what it is run with.
+
+    Attributes:
+        name: of the plan on the workers.
+        plan: what runs.
+        source: the plan's graph, with the places of its nodes in the user's files.
+        inputs: the program's arguments.
+        rows_per_step: rows of the data that each data input gets.
+        roles: what each role loads.
+        tokenizers: by role.
+        data: opens each data input, given what rewards need; called by the worker of the data.
+        rewards: imports the reward functions; called by the worker of the rewards. None if
+            they are imported already, or there are none.
+        seed: of everything random.
+        drop_failed: drop the group of a failed reward; else it scores 0.
+        threads: of each worker.
+        loan: the model of another plan that this one is run on.
+    """
+
+    name: str
+    plan: Plan
+    source: Graph
+    inputs: tuple[Input, ...]
+    rows_per_step: int
+    roles: Mapping[str, RoleSetup]
+    tokenizers: Mapping[str, Any]
+    data: Callable[[Any], Mapping[str, Data]]
+    rewards: Callable[[], Rewards] | None = None
+    seed: int = 0
+    drop_failed: bool = False
+    threads: int = 1
+    loan: Loan | None = None
+
+
+class RayExecutor:
+    """Runs one plan, step by step; what it returns is what `LocalExecutor` returns.
+
+    Args:
+        job: what to run.
+        pools: the workers; other plans may be on them.
+
+    Raises:
+        FlowrlError: a reward, a row or a model can't be used.
+    """
+
+    def __init__(self, job: Job, pools: Pools) -> None:
+        self.job, self.pools = job, {p.name: pools[p.name] for p in job.plan.pools}
+        functions = functions_of(job.source)
+        self.graph = job.plan.graph(functions)
+        data = self._line("data")
+        self.controller = Controller(job.name, self.graph, job.source, self.pools, data)
+        self.sentences: list[str] = self._open(data)
+        """About the data of each input."""
+        self._load(_packed(functions))
+
+    def cursors(self) -> dict[str, Place]:
+        """Return the start of each data input."""
+        return {spec.name: Place() for spec in self.job.inputs if spec.kind is Kind.DATA}
+
+    def first(self) -> Carry:
+        """Return the carry before the first step."""
+        used = uses_of(self.graph)
+        carry: Carry = {}
+        for spec in self.job.inputs:
+            if spec.kind is Kind.MODEL and spec.name in used:
+                carry[spec.name] = self._model(spec.name)
+            if spec.kind is Kind.CARRY:
+                carry[spec.name] = spec.initial
+        return carry
+
+    def step(self, carry: Carry, data: Mapping[str, Place], step: int) -> Step:
+        """Run step number `step` (from 0).
+
+        Args:
+            carry: what the step before returned.
+            data: a place in each data input, by name; they move.
+            step: with the run's seed it sets all randomness.
+
+        Raises:
+            FlowrlError: an op failed or a worker died; it names the op, the worker and the line.
+        """
+        start, controller = time.perf_counter(), self.controller
+        for line in self._lines():
+            controller.tell(line, (), "begin", self.job.name, step)
+        controller.places = data
+        values: dict[str, Any] = {}
+        for spec in self.job.inputs:
+            if spec.kind is Kind.DATA:
+                fields = PROMPTS if spec.data == "Prompts" else EXAMPLES
+                values |= controller.rows(spec.name, self.job.rows_per_step, spec.name, fields)
+            else:
+                values |= carried(spec, carry)
+        known = [values.get(name) for name, _ in self.graph.inputs]
+        outputs = controller.run(self.graph, known)
+        names = [name for name, _ in self.graph.outputs]
+        counted = [controller.tell(x, (), "finish", self.job.name) for x in self._lines()]
+        named = self._numbers(dict(zip(names, outputs, strict=True)))
+        counts, seconds = self._counted(ray.get(counted))
+        return Step(
+            {s.name: next_carry(s, carry, named) for s in self.job.inputs if s.name in carry},
+            {n.removeprefix("metrics."): x for n, x in named.items() if n.startswith("metrics.")}
+            | counts,
+            seconds,
+            time.perf_counter() - start,
+        )
+
+    def save(self, folder: str) -> dict[str, int]:
+        """Have each trained model written to a folder in `folder`; return the versions by role."""
+        trained = [role for role, uses in uses_of(self.graph).items() if uses.trains]
+        return {
+            role: self.controller.ask(
+                self._home(role), "save", self.job.name, role, f"{folder}/{role}"
+            )
+            for role in trained
+        }
+
+    def _open(self, data: Line) -> list[str]:
+        columns = None
+        if self.job.rewards:
+            columns = self.controller.tell(
+                self._line("reward"), (), "open_rewards", self.job.rewards
+            )
+        return self.controller.ask(data, "open_data", self.job.name, self.job.data, columns)  # type: ignore[no-any-return]
+
+    def _load(self, functions: bytes) -> None:
+        job = self.job
+        for pool, lines in self.pools.items():
+            setup = Setup(
+                job.plan.to_json(),
+                functions,
+                pool,
+                job.roles,
+                job.tokenizers,
+                job.seed,
+                job.drop_failed,
+                job.threads,
+                job.loan,
+            )
+            for line in lines:
+                self.controller.tell(line, (), "load", job.name, setup, line is lines[0])
+        self.controller.settle()
+
+    def _model(self, role: str) -> Held:
+        owner = self.job.loan or Loan(self.job.name, role, self.graph.input(role).pool)
+        line = self.pools[owner.pool][0]
+        held = Held(next(IDS), [line])
+        self.controller.tell(line, (), "model", owner.plan, owner.role, role, held.id)
+        return held
+
+    def _numbers(self, named: Mapping[str, Any]) -> dict[str, Any]:
+        """Return outputs with scalars as numbers; models stay where they are."""
+        models = {spec.name for spec in self.job.inputs if spec.kind is Kind.MODEL}
+        names = [name for name in named if name not in models]
+        numbers = self.controller.floats([named[name] for name in names])
+        return {**named, **dict(zip(names, numbers, strict=True))}
+
+    def _home(self, role: str) -> Line:
+        return self.pools[self.graph.input(role).pool][0]
+
+    def _line(self, claim: str) -> Line:
+        plan = self.job.plan
+        pool = next((pool for pool in plan.pools if claim in pool.roles), plan.pools[0])
+        return self.pools[pool.name][0]
+
+    def _lines(self) -> list[Line]:
+        return [line for lines in self.pools.values() for line in lines]
+
+    def _counted(self, replies: Any) -> tuple[dict[str, float], dict[str, float]]:
+        """Return the counts of all workers, and the seconds of the slowest of each pool."""
+        counts: dict[str, float] = {}
+        seconds: dict[str, float] = {}
+        for line, (counted, spent) in zip(self._lines(), replies, strict=True):
+            for name, count in counted.items():
+                counts[name] = counts.get(name, 0.0) + count
+            for kind, of in spent.items():
+                name = f"{line.pool}/{kind}"
+                seconds[name] = max(of, seconds.get(name, 0.0))
+        return counts, seconds
+
+
+def _packed(functions: Mapping[Any, Callable[..., Any]]) -> bytes:
+    """Pickle users' functions with what their files define: workers may not have the files."""
+    import sys
+
+    modules = {sys.modules[f.__module__] for f in functions.values()}
+    for module in modules:
+        cloudpickle.register_pickle_by_value(module)
+    try:
+        return bytes(cloudpickle.dumps(dict(functions)))
+    finally:
+        for module in modules:
+            cloudpickle.unregister_pickle_by_value(module)

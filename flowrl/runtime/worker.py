@@ -1,0 +1,278 @@
+"""The worker: one process that hosts engines and keeps values, and does as the controller says."""
+
+import os
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import attrs
+import torch
+from ray import cloudpickle
+
+from flowrl.ir.graph import Graph, Value
+from flowrl.ir.plan import Plan
+from flowrl.runtime import channels, perform
+from flowrl.runtime.channels import Box
+from flowrl.runtime.failures import Failure, told
+from flowrl.runtime.host import Handle, Host, Path, Resident, ScoreFunction
+from flowrl.runtime.interpret import Interpreter
+from flowrl.runtime.local import RoleSetup, Seat, load_generator, load_models, pin_threads, uses_of
+from flowrl.runtime.rows import Cursor, fields
+from flowrl.runtime.segments import Segment, inner_graphs, segments
+from flowrl.runtime.shares import send_list, shares
+
+Given = int | tuple[str, Any]
+"""The id of a value of this worker; or `("number", x)`, a scalar; or `("as it is", x)`."""
+
+
+class Rewards(Protocol):
+    """Reward functions, ready to be called."""
+
+    @property
+    def columns(self) -> Any:
+        """What rows must have; for whoever opens the data."""
+        ...
+
+    @property
+    def score(self) -> ScoreFunction:
+        """Calls them."""
+        ...
+
+    def close(self) -> None:
+        """End their processes."""
+        ...
+
+
+class Data(Protocol):
+    """The rows of one data input."""
+
+    def cursor(self) -> Cursor:
+        """Return a place in them."""
+        ...
+
+    def sentence(self) -> str:
+        """Say what was read."""
+        ...
+
+
+@attrs.frozen
+class Setup:
+    """What a worker needs for its part of a plan.
+
+    Attributes:
+        plan: as JSON.
+        functions: those of users' ops, pickled.
+        pool: which part.
+        roles: what each role loads.
+        tokenizers: by role.
+        seed: of the run.
+        drop_failed: drop the group of a failed reward; else it scores 0.
+        threads: to compute with.
+        loan: whose model this plan is run on, instead of its own.
+    """
+
+    plan: str
+    functions: bytes
+    pool: str
+    roles: Mapping[str, RoleSetup]
+    tokenizers: Mapping[str, Any]
+    seed: int
+    drop_failed: bool = False
+    threads: int = 1
+    loan: "Loan | None" = None
+
+
+@attrs.frozen
+class Loan:
+    """A model of another plan, in its pool; a plan of one model is run on it: an evaluation."""
+
+    plan: str
+    role: str
+    pool: str
+
+
+@attrs.frozen(eq=False)
+class Part:
+    """A plan as one worker has it: the segments of each graph, and what evaluates them."""
+
+    graphs: tuple[tuple[Segment, ...], ...]
+    it: Interpreter
+
+
+class Worker:
+    """Evaluates segments of graphs on values that it keeps by id. One class serves every pool."""
+
+    def __init__(self) -> None:
+        self.values: dict[int, Any] = {}
+        self.parts: dict[str, Part] = {}
+        self.cursors: dict[tuple[str, str], Cursor] = {}
+        self.rewards: Rewards | None = None
+        self.node: int | None = None
+
+    def do(self, method: str, dead: Sequence[int], *args: Any) -> Any:
+        """Forget dead values, then call a method.
+
+        Raises:
+            Failure: with the error that it raised, and the node at which.
+        """
+        for number in dead:
+            self.values.pop(number, None)
+        self.node = None
+        try:
+            return getattr(self, method)(*args)
+        except Exception as error:
+            raise Failure(told(error), self.node) from None
+
+    def place(self) -> str:
+        """Return this process and its node."""
+        return f"pid {os.getpid()} on {socket.gethostname()}"
+
+    def reset(self) -> None:
+        """Forget everything: another run takes this worker."""
+        if self.rewards:
+            self.rewards.close()
+        self.__init__()  # type: ignore[misc]
+
+    def open_rewards(self, opening: Callable[[], Rewards]) -> Box:
+        """Import the reward functions; return what rows must have, for whoever opens the data."""
+        self.rewards = opening()
+        return channels.put([self.rewards.columns])
+
+    def open_data(
+        self, plan: str, opening: Callable[[Any], Mapping[str, Data]], columns: Box | None
+    ) -> list[str]:
+        """Read the data of a plan's inputs; return a sentence about each."""
+        known = channels.get(columns)[0] if columns else None
+        opened = opening(known)
+        self.cursors |= {(plan, name): data.cursor() for name, data in opened.items()}
+        return [data.sentence() for data in opened.values()]
+
+    def load(self, plan: str, setup: Setup, lead: bool) -> None:
+        """Load this worker's part of a plan, under a name; `lead` has the pool's values."""
+        pin_threads(setup.threads)
+        graph = Plan.from_json(setup.plan).graph(cloudpickle.loads(setup.functions))
+        score = self.rewards.score if self.rewards else None
+        host = Host(seed=setup.seed, score=score, drop_failed=setup.drop_failed)
+        if setup.loan:
+            self._borrow(setup, graph, host)
+        else:
+            load_models(graph, setup.roles, setup.tokenizers, host, Seat(setup.pool, lead))
+        walked = tuple(tuple(segments(inner)) for inner in inner_graphs(graph))
+        self.parts[plan] = Part(walked, Interpreter(host))
+
+    def model(self, plan: str, role: str, name: str, result: int) -> None:
+        """Keep the model of a role as a value, under the role's name in the plan that reads it."""
+        resident = self.parts[plan].it.host.models[role]
+        if name != role:
+            resident = Resident(name, resident.engine, resident.version)
+        self.values[result] = Handle(resident, resident.version)
+
+    def begin(self, plan: str, step: int) -> None:
+        """Start a step."""
+        self.parts[plan].it.host.begin(step, {})
+
+    def draw(self, plan: str, source: str, position: int, count: int, first: int) -> None:
+        """Keep the fields of `count` rows of the data."""
+        with self.parts[plan].it.host.timed("data"):
+            cursor = self.cursors[plan, source]
+            cursor.position = position
+            batch = cursor.take(count)
+        self._keep(first, fields(batch, source).values())
+
+    def evaluate(
+        self, plan: str, graph: int, number: int, given: Sequence[Given], first: int, path: Path
+    ) -> None:
+        """Evaluate a segment; keep what it gives under ids from `first` on."""
+        part = self.parts[plan]
+        segment = part.graphs[graph][number]
+        env: dict[Value, Any] = dict(zip(segment.reads, self._values(given), strict=True))
+        for self.node, node in enumerate(segment.nodes):
+            results = part.it.evaluate(node, [env[arg] for arg in node.args], path)
+            env.update(zip(node.results, results, strict=True))
+        self._keep(first, [env[value] for value in segment.gives])
+
+    def call(self, function: Callable[..., Any], given: Sequence[Given], result: int) -> None:
+        """Keep what a function of values returns."""
+        self.values[result] = function(*self._values(given))
+
+    def number(self, function: Callable[[Any], int], value: int) -> int:
+        """Return a number about a value."""
+        return function(self.values[value])
+
+    def numbers(self, ids: Sequence[int]) -> list[float]:
+        """Return scalars."""
+        return [float(self.values[number]) for number in ids]
+
+    def send(self, *ids: int) -> Box:
+        """Make values ready for other workers."""
+        return channels.put([self.values[number] for number in ids])
+
+    def receive(self, first: int, box: Box) -> None:
+        """Keep values that another worker sends."""
+        self._keep(first, channels.get(box))
+
+    def scatter(
+        self, plan: str, graph: int, number: int, given: Sequence[Given], path: Path, workers: int
+    ) -> Any:
+        """Divide the requests of a `generate` into whole blocks for the workers of this pool."""
+        part, node = self._generate(plan, graph, number)
+        handle, context, rows = self._values(given)
+        asked = perform.asked(part.it, node, handle, context, rows, path)
+        want = shares([sum(r.n for r in block) for block in asked], workers)
+        boxes: list[Any] = [channels.put([[]]) for _ in want]
+        for send in send_list([range(len(asked))], want):
+            boxes[send.dst] = channels.put([asked[send.start : send.stop]])
+        return boxes[0] if workers == 1 else boxes
+
+    def sample(self, plan: str, graph: int, number: int, model: Given, asked: Box) -> Box:
+        """Return the completions of this worker's blocks."""
+        part, node = self._generate(plan, graph, number)
+        (handle,), (blocks,) = self._values([model]), channels.get(asked)
+        return channels.put([perform.answers(part.it, node, handle, blocks)])
+
+    def gather(
+        self, plan: str, graph: int, number: int, model: Given, first: int, *answers: Box
+    ) -> None:
+        """Keep the rollouts that the workers' completions make, in the order of their rows."""
+        part, node = self._generate(plan, graph, number)
+        (handle,) = self._values([model])
+        done = [group for box in answers for group in channels.get(box)[0]]
+        results = perform.rollouts(part.it, done, handle.version)
+        named = dict(zip(node.results, results, strict=True))
+        self._keep(first, [named[value] for value in part.graphs[graph][number].gives])
+
+    def finish(self, plan: str) -> tuple[dict[str, float], dict[str, float]]:
+        """Return what was counted in this step, and the seconds by kind of op."""
+        host = self.parts[plan].it.host
+        return dict(host.counts), dict(host.seconds)
+
+    def save(self, plan: str, role: str, folder: str) -> int:
+        """Write a trained model as transformers does; return its version."""
+        resident = self.parts[plan].it.host.models[role]
+        resident.engine.save(folder)  # type: ignore[attr-defined]
+        return resident.version
+
+    def _borrow(self, setup: Setup, graph: Graph, host: Host) -> None:
+        (role, uses), loan = *uses_of(graph).items(), setup.loan
+        assert loan is not None
+        lender, own = self.parts[loan.plan].it.host, setup.roles[role]
+        if Seat(setup.pool, lead=False).samples(uses):
+            made = lender.generators.get(loan.role)
+            host.generators = {role: made or load_generator(own, setup.tokenizers[role])}
+        host.decoders, host.sampling = setup.tokenizers, {role: own.sampling}
+        host.sequences_per_block = {role: own.sequences_per_block}
+
+    def _generate(self, plan: str, graph: int, number: int) -> tuple[Part, Any]:
+        self.node = 0
+        part = self.parts[plan]
+        return part, part.graphs[graph][number].nodes[0]
+
+    def _values(self, given: Sequence[Given]) -> list[Any]:
+        return [self.values[x] if isinstance(x, int) else _inline(*x) for x in given]
+
+    def _keep(self, first: int, values: Any) -> None:
+        self.values.update(enumerate(values, start=first))
+
+
+def _inline(kind: str, value: Any) -> Any:
+    return torch.tensor(value) if kind == "number" else value
