@@ -98,12 +98,14 @@ class TorchScorer:
         return split_rows(batch, self.budget, self.packing)
 
     def _room(self, batch: Sequences, outputs: Sequence[str]) -> Outputs:
-        like = full_precision(next(self.model.parameters()).new_empty(0))
-        return whole_batch(batch, outputs, like)
+        dtype = full_precision(next(self.model.parameters()).new_empty(0)).dtype
+        return whole_batch(batch, outputs, torch.empty(0, dtype=dtype))
 
     def _run(self, part: Microbatch, outputs: Sequence[str], temperature: float) -> Outputs:
+        """Return outputs on the CPU, where losses are computed: they are a few numbers a token."""
         with self._precision():
-            return forward_outputs(self.model, part.batch, outputs, temperature, self.packing)
+            out = forward_outputs(self.model, part.batch, outputs, temperature, self.packing)
+        return {name: x.cpu() for name, x in out.items()}
 
     def _precision(self) -> AbstractContextManager[object]:
         device = torch.device(self.spec.device).type
