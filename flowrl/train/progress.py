@@ -49,7 +49,7 @@ def step_line(number: int, steps: int, done: Step, elapsed: float) -> str:
         done: what the step gave.
         elapsed: seconds since the first step began.
     """
-    metrics, seconds = done.metrics, sum(done.seconds.values())
+    metrics, seconds = done.metrics, done.elapsed
     parts = [f"step {number}/{steps}"]
     parts += [f"reward {metrics['reward']:.3f}"] if "reward" in metrics else []
     parts += [f"loss {value:.4f}" for value in _all(metrics, "/loss")[:1]]

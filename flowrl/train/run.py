@@ -8,7 +8,7 @@ import attrs
 from flowrl.compiler.findings import findings
 from flowrl.config.check import batches
 from flowrl.config.run_file import load_run_file
-from flowrl.errors import EngineError
+from flowrl.errors import EngineError, FlowrlError
 from flowrl.ir.program import Kind
 from flowrl.rewards.scoring import score_function
 from flowrl.runtime.executor import Carry, Step
@@ -111,7 +111,7 @@ class Loop:
         self.show.step(number, done)
         if number % self.ready.run.log.every_steps == 0 or self._last(number):
             phases = {f"seconds/{name}": spent for name, spent in done.seconds.items()}
-            log.write(number, {**done.metrics, **phases, "seconds": sum(done.seconds.values())})
+            log.write(number, {**done.metrics, **phases, "seconds": done.elapsed})
 
     def _save(self, number: int, carry: Carry) -> None:
         run, executor = self.ready.run, self.compiled.executor
@@ -132,7 +132,11 @@ class Loop:
         if due if number else table.at_start:
             model = host.models[self.evaluated]
             generator = host.generators.get(self.evaluated) or self.evaluation.generator()
-            metrics = self.evaluation.run(model, generator)
+            try:
+                metrics = self.evaluation.run(model, generator)
+            except FlowrlError:
+                self.show.note(f"the evaluation after step {number} failed")
+                raise
             log.write(number, metrics)
             shown = {n: x for n, x in metrics.items() if x or not n.startswith("eval/reward/")}
             self.show.note(f"step {number}: {', '.join(f'{n} {x:.3f}' for n, x in shown.items())}")

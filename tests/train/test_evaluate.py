@@ -5,6 +5,7 @@ import torch
 from inline_snapshot import snapshot
 from transformers import AutoModelForCausalLM
 
+from flowrl.cli import main
 from flowrl.errors import RewardError, RunFileError
 from flowrl.train.evaluate import eval_checkpoint
 from tests.train.conftest import ROWS, SCORED
@@ -119,6 +120,18 @@ def test_a_policy_of_another_name_is_evaluated_too(heldout):
     assert metrics["eval/reward"] == pytest.approx(lines[-1]["eval/reward"], rel=1e-5)
 
 
+def test_the_command_prints_the_metrics(heldout, capsys):
+    heldout.run("sft", added=evaluated(), reward=SCORED)
+    capsys.readouterr()
+
+    code = main(["eval", str(heldout.path / "run.toml"), str(heldout.path / "out" / "checkpoint")])
+
+    printed = capsys.readouterr().out.splitlines()
+    assert code == 0
+    assert printed[0] == "heldout.jsonl: 5 rows"
+    assert f"eval/reward: {heldout.records()[-1]['eval/reward']:.4f}" in printed
+
+
 def test_sets_change_an_evaluation(heldout):
     heldout.run(added=evaluated())
 
@@ -163,7 +176,7 @@ help: add `reward = "..."` to [eval]\
     assert len(lines) == 4
 
 
-def test_the_checkpoint_is_written_even_if_the_last_evaluation_fails(heldout):
+def test_the_checkpoint_is_written_even_if_the_last_evaluation_fails(heldout, capsys):
     heldout.write_rows("heldout.jsonl", [{"prompt": "bad:", "answer": 1}])
     (heldout.path / "reward.py").write_text(
         "def vowels(completions, answer):\n    return [len(a) for a in answer]\n"
@@ -174,6 +187,7 @@ def test_the_checkpoint_is_written_even_if_the_last_evaluation_fails(heldout):
 
     assert AutoModelForCausalLM.from_pretrained(heldout.path / "out" / "checkpoint" / "policy")
     assert [record["step"] for record in heldout.records()] == [1, 2, 3]
+    assert "the evaluation after step 3 failed" in capsys.readouterr().out
 
 
 def test_failed_rewards_are_counted_in_evaluations(heldout):

@@ -14,7 +14,7 @@ SECONDS = {"generate": 1.5, "reward": 0.001, "update": 0.499}
 
 
 def line(metrics, number=10, steps=100, elapsed=30.0, seconds=SECONDS):
-    return step_line(number, steps, Step({}, metrics, seconds), elapsed)
+    return step_line(number, steps, Step({}, metrics, seconds, sum(seconds.values())), elapsed)
 
 
 def test_a_line_has_reward_loss_kl_speed_phases_and_time_left():
@@ -49,7 +49,7 @@ def test_plain_lines_are_few_but_notes_and_the_last_step_stay(capsys):
     with progress(100, "plain") as show:
         show.note("before")
         for number in range(1, 101):
-            show.step(number, Step({}, {}, SECONDS))
+            show.step(number, Step({}, {}, SECONDS, 2.0))
 
     printed = capsys.readouterr().out.splitlines()
     assert printed[0] == "before"
@@ -70,7 +70,7 @@ def test_each_step_that_is_done_shortens_the_time_left():
 
     show.begin()
     for number in range(1, 5):
-        show.step(number, Step({}, {}, SECONDS))
+        show.step(number, Step({}, {}, SECONDS, 2.0))
 
     assert [stays for _, stays in lines] == [False, False, False, True]
     assert lines[-1][0].endswith("ETA 0:00")
@@ -82,7 +82,7 @@ from flowrl.train.progress import progress
 with progress(3, "auto") as show:
     show.note("[eval] is text, not markup")
     for number in (1, 2, 3):
-        show.step(number, Step({}, {"reward": number / 4}, {"update": 0.5}))
+        show.step(number, Step({}, {"reward": number / 4}, {"update": 0.5}, 0.5))
 """
 
 
