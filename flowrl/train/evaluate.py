@@ -46,22 +46,20 @@ class Evaluation:
     prompts: int
     host: Host
 
-    def run(self, model: Resident, generator: Generator) -> dict[str, float]:
+    def sample_with(self, generator: Generator | None) -> None:
+        """Sample with the generator of a training, or with one of its own if that has none."""
+        if generator is None:
+            setup, tokenizer = self.lowered.models["policy"], self.host.decoders["policy"]
+            generator = load("generate", setup.generator)(setup.model, tokenizer)
+        self.host.generators = {"policy": generator}
+
+    def run(self, model: Resident) -> dict[str, float]:
         """Return the metrics of a model as it is now: `eval/reward`, `eval/greedy`, ..."""
         self.host.models = {"policy": Resident("policy", model.engine, model.version)}
-        self.host.generators = {"policy": generator}
         inputs = self.lowered.traced.inputs
         executor = LocalExecutor(self.lowered.graph, inputs, self.host, self.prompts)
         done = executor.step(executor.first(), {"prompts": self.data.cursor()}, 0)
         return {f"eval/{name}": value for name, value in done.metrics.items()}
-
-    def generator(self) -> Generator:
-        """Return a generator for a model that training doesn't sample from."""
-        setup = self.lowered.models["policy"]
-        made: Generator = load("generate", setup.generator)(
-            setup.model, self.host.decoders["policy"]
-        )
-        return made
 
 
 def open_evaluation(
@@ -144,7 +142,8 @@ def eval_checkpoint(
         pin_threads(run.engines.threads)
         host = Host()
         load_models(lowered.graph, lowered.models, tokenizers, host)
-        metrics = evaluation.run(host.models["policy"], host.generators["policy"])
+        evaluation.sample_with(host.generators["policy"])
+        metrics = evaluation.run(host.models["policy"])
     for name, value in metrics.items():
         say(f"{name}: {value:.4f}")
     return metrics

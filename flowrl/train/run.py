@@ -89,6 +89,8 @@ class Loop:
             seed=run.train.seed,
             threads=run.engines.threads,
         )
+        if evaluation is not None:
+            evaluation.sample_with(compiled.executor.host.generators.get(role))
         cursors = {name: data.cursor() for name, data in ready.data.items()}
         return cls(ready, compiled, role, evaluation, show, cursors)
 
@@ -124,22 +126,22 @@ class Loop:
         self.show.note(f"checkpoint: {folder}")
 
     def _evaluate(self, number: int, log: MetricLog) -> None:
-        table, host = self.ready.run.eval, self.compiled.executor.host
-        if self.evaluation is None or table is None:
+        if self.evaluation is None or not self._evaluation_is_due(number):
             return
-        every = table.every_steps
-        due = self._last(number) or (every and number % every == 0)
-        if due if number else table.at_start:
-            model = host.models[self.evaluated]
-            generator = host.generators.get(self.evaluated) or self.evaluation.generator()
-            try:
-                metrics = self.evaluation.run(model, generator)
-            except FlowrlError:
-                self.show.note(f"the evaluation after step {number} failed")
-                raise
-            log.write(number, metrics)
-            shown = {n: x for n, x in metrics.items() if x or not n.startswith("eval/reward/")}
-            self.show.note(f"step {number}: {', '.join(f'{n} {x:.3f}' for n, x in shown.items())}")
+        try:
+            metrics = self.evaluation.run(self.compiled.executor.host.models[self.evaluated])
+        except FlowrlError:
+            self.show.note(f"the evaluation after step {number} failed")
+            raise
+        log.write(number, metrics)
+        shown = {n: x for n, x in metrics.items() if x or not n.startswith("eval/reward/")}
+        self.show.note(f"step {number}: {', '.join(f'{n} {x:.3f}' for n, x in shown.items())}")
+
+    def _evaluation_is_due(self, number: int) -> bool:
+        table = self.ready.run.eval
+        if table is None or number == 0:
+            return table is not None and table.at_start
+        return self._last(number) or bool(table.every_steps and number % table.every_steps == 0)
 
     def _check_gap(self, number: int, before: Carry, metrics: Mapping[str, float]) -> None:
         """Stop the run if engine and trainer disagree on what was sampled."""
