@@ -37,9 +37,17 @@ def sampling_of(run: RunFile) -> dict[str, dict[str, Any]]:
 
 
 def cluster_of(run: RunFile) -> Cluster:
-    """Return the pools of a run file; one for everything if it has none."""
-    pools = tuple(Pool(name, p.gpus, p.roles) for name, p in run.cluster.pools.items())
-    return Cluster(pools) if pools else Cluster()
+    """Return the pools of a run file; one for everything if it has none.
+
+    On Ray, what no pool claims of `data` and `reward` lives in a pool of its own, `data`.
+    """
+    claims = {name: spec.roles for name, spec in run.cluster.pools.items()} or {"main": ()}
+    claimed = {role for roles in claims.values() for role in roles}
+    if run.cluster.executor == "ray" and (rest := {"data": 1, "reward": 1}.keys() - claimed):
+        claims["data"] = (*claims.get("data", ()), *sorted(rest))
+    sizes = run.cluster.pools
+    gpus = {name: sizes[name].gpus for name in sizes}
+    return Cluster(tuple(Pool(n, gpus.get(n, 0), roles) for n, roles in claims.items()))
 
 
 def check_run(run: RunFile, graph: Graph, inputs: tuple[Input, ...]) -> None:

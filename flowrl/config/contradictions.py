@@ -117,6 +117,31 @@ def _shared_roles(tables: Tables) -> Iterator[Problem]:
                 )
 
 
+def _pool_sizes(tables: Tables) -> Iterator[Problem]:
+    """Ray gives a worker whole GPUs, or a part of one."""
+    for name, pool in tables.cluster.pools.items():
+        if pool.gpus > pool.workers and pool.gpus % pool.workers:
+            path: KeyPath = ("cluster", "pools", name)
+            yield Problem(
+                (*path, "gpus"),
+                f"pool `{name}`: {pool.gpus} GPUs can't be shared evenly by {pool.workers} workers",
+                hint="make `gpus` a multiple of `workers`, or at most as many",
+                against=((*path, "workers"),),
+            )
+
+
+def _gpus_of_another_ray(tables: Tables) -> Iterator[Problem]:
+    cluster = tables.cluster
+    if cluster.address is not None and cluster.num_gpus is not None:
+        yield Problem(
+            ("cluster", "num_gpus"),
+            "`cluster.num_gpus` is for a Ray that flowrl starts; the one at "
+            f"`cluster.address` = {as_toml(cluster.address)} knows its own",
+            hint="leave one of them out",
+            against=(("cluster", "address"),),
+        )
+
+
 def _evaluation(tables: Tables) -> Iterator[Problem]:
     evaluation = tables.eval
     if evaluation is None:
@@ -161,5 +186,7 @@ RULES = (
     _completion_lengths,
     _unknown_roles,
     _shared_roles,
+    _pool_sizes,
+    _gpus_of_another_ray,
     _evaluation,
 )

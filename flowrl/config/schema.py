@@ -102,14 +102,24 @@ class PoolSpec:
     """Number of GPUs; 0 is the CPU."""
     roles: tuple[str, ...] = ()
     """What runs there: a role, `role.generate`, `role.train`, `data` or `reward`."""
+    workers: Positive = 1
+    """Worker processes; they share the GPUs evenly, and all of them sample."""
+    cpus: AboveZero = 0.5
+    """CPUs that Ray sets aside for each worker."""
 
 
 @attrs.frozen
 class ClusterTable:
     """Where the program runs. No key here changes what it computes."""
 
-    executor: Literal["local"] = "local"
-    """`local`: one process."""
+    executor: Literal["local", "ray"] = "local"
+    """`local`: one process. `ray`: a worker process for each place in the pools."""
+    address: str | None = None
+    """`host:port` of a Ray that runs already; a local one is started if not given."""
+    num_gpus: Count | None = None
+    """GPUs that a local Ray takes itself to have, for tests; those it finds if not given."""
+    worker_output: bool = False
+    """Show what the workers print."""
     pools: dict[str, PoolSpec] = attrs.field(factory=dict)
     """The pools, by a name of your choice."""
 

@@ -82,10 +82,10 @@ def test_a_wrong_type_is_named_with_its_line(error_of):
 
 
 def test_an_executor_that_does_not_exist_is_answered_with_those_that_do(error_of):
-    assert error_of('[cluster]\nexecutor = "ray"\n') == snapshot("""\
-`cluster.executor` must be one of "local"; got "ray"
+    assert error_of('[cluster]\nexecutor = "slurm"\n') == snapshot("""\
+`cluster.executor` must be one of "local", "ray"; got "slurm"
   run.toml:21
-   21 | executor = "ray"
+   21 | executor = "slurm"
         ^^^^^^^^\
 """)
 
@@ -277,3 +277,21 @@ also: the program has no model `reference`
                 ^^^^^^^^^
 help: the program's models are policy, critic\
 """)
+
+
+def test_on_ray_what_no_pool_claims_of_data_and_reward_has_a_pool(load):
+    alone = load('[cluster]\nexecutor = "ray"\n')
+    claimed = load(
+        '[cluster]\nexecutor = "ray"\n[cluster.pools.train]\nroles = ["policy", "data"]\n'
+    )
+    local = load("")
+
+    assert [(p.name, p.roles) for p in cluster_of(alone).pools] == [
+        ("main", ()),
+        ("data", ("data", "reward")),
+    ]
+    assert [(p.name, p.roles) for p in cluster_of(claimed).pools] == [
+        ("train", ("policy", "data")),
+        ("data", ("reward",)),
+    ]
+    assert [(p.name, p.roles) for p in cluster_of(local).pools] == [("main", ())]
