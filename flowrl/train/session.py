@@ -11,8 +11,7 @@ from flowrl.data.tokenizer import load_tokenizer
 from flowrl.errors import Location
 from flowrl.functional.ragged import Ragged
 from flowrl.ir.graph import Model
-from flowrl.ir.program import Carry
-from flowrl.ir.records import Prompts
+from flowrl.ir.records import Prompts, flatten
 from flowrl.ir.types import DType, ModelType, TensorType, f32, i32
 from flowrl.rewards.pool import RewardPool
 from flowrl.rewards.scoring import score_function
@@ -95,10 +94,11 @@ class EagerSession:
         self.builder.rows[first] = made.rows
         return made
 
-    def carry(self, number: float) -> Carry:
-        """Return a number as an `fl.Carry` argument."""
-        value: Any = self.builder.value(f32(), torch.tensor(number))
-        return value  # type: ignore[no-any-return]
+    def carry(self, initial: Any) -> Any:
+        """Return a number, or nested tuples, lists or dicts of numbers, as an `fl.Carry`."""
+        numbers, unflatten = flatten(initial)
+        dtype = torch.get_default_dtype()
+        return unflatten(self.builder.value(f32(), torch.tensor(x, dtype=dtype)) for x in numbers)
 
     def close(self) -> None:
         """End the reward workers."""

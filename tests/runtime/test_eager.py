@@ -76,6 +76,23 @@ def as_metric(name, value):
     )
 
 
+def test_carried_values_go_from_call_to_call(session):
+    @fl.program
+    def counted(
+        policy: fl.Model, prompts: fl.Prompts, state: fl.Carry = fl.Carry({"steps": 0, "sum": 0})
+    ):
+        _, rewards = ops.score("reward", ops.generate(policy, prompts))
+        return {"steps": state["steps"] + 1, "sum": state["sum"] + rewards.mean()}, {}
+
+    eager, (policy, _) = session(fl.trace(grpo), sampling=Sampling(max_tokens=4))
+    state = eager.carry({"steps": 0, "sum": 0})
+    for _ in range(3):
+        state, _ = counted(policy, eager.prompts(PROMPTS), state)
+
+    assert float(state["steps"]) == 3
+    assert float(state["sum"]) > 0
+
+
 def test_values_are_there_to_print_and_to_branch_on(session):
     seen = []
 

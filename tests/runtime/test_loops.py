@@ -159,6 +159,36 @@ def test_scan_over_no_rows_returns_the_carry():
 
 
 @fl.program
+def redrawn(policy: fl.Model, prompts: fl.Prompts):
+    rollouts, rewards = ops.score("first", ops.generate(policy, prompts))
+
+    def body(total, mb):
+        _, more = ops.score("again", ops.generate(policy, mb.prompts))
+        return total + more.mean(), {}
+
+    parts = ops.minibatches(rollouts, sequences=2, epochs=3)
+    total, _ = ops.scan(body, rewards.mean(), parts)
+    return {"total": total}
+
+
+def test_each_turn_of_a_scan_samples_anew(model_folder, tokenizer):
+    drawn = []
+
+    def score(names, rows, texts, samples, step):
+        drawn.append(sorted((row.id, text) for row, text in zip(rows, texts, strict=True)))
+        return Scores([[0.0] * len(rows)], {})
+
+    traced = fl.trace(redrawn)
+    roles = steps.roles(traced, model_folder)
+    executor = steps.executor(traced, roles, tokenizer, rows=2, score=score)
+    steps.run(executor, {"prompts": steps.Texts(tokenizer)})
+
+    _, *turns = drawn
+    assert [[row for row, _ in turn] for turn in turns] == [[0, 1]] * 3
+    assert len({str(turn) for turn in turns}) == 3
+
+
+@fl.program
 def gated(policy: fl.Model, prompts: fl.Prompts, *, limit=0.0):
     rollouts, rewards = ops.score("reward", ops.generate(policy, prompts, n=2))
 
