@@ -8,6 +8,7 @@ import pytest
 from inline_snapshot import snapshot
 
 from flowrl.config import load_run_file
+from flowrl.config.check import cluster_of
 from flowrl.config.schema import OptimizerSettings
 from flowrl.errors import RunFileError
 

@@ -39,6 +39,15 @@ class InMemory:
 def job(lowered, tokenizer, *, name="run", rows=4, seed=0, **changes):
     """Return a lowered program as a job, on rows and rewards in memory."""
     return Job(
-        name, lowered.plan, lowered.graph, lowered.traced.inputs, rows, lowered.models,
-        dict.fromkeys(lowered.models, tokenizer), InMemory(tokenizer), Letters, seed, **changes,
+        name,
+        lowered.plan,
+        lowered.graph,
+        lowered.traced.inputs,
+        rows,
+        lowered.models,
+        dict.fromkeys(lowered.models, tokenizer),
+        InMemory(tokenizer),
+        Letters,
+        seed,
+        **changes,
     )

@@ -1,0 +1,187 @@
+"""A program gives the same weights, bit for bit, in one process and on any pools of Ray."""
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import flowrl as fl
+from flowrl import ops
+from flowrl.compiler.cluster import Cluster, Pool
+from flowrl.runtime.ray_executor import RayExecutor
+from programs.grpo import grpo
+from programs.ppo import ppo
+from tests.runtime import steps
+from tests.runtime.ray import jobs
+
+DATA = Pool("data", 0, ("data", "reward"))
+SPLITS = {
+    "one pool": (Pool("main"),),
+    "data apart": (Pool("main"), DATA),
+    "policy and reference": (
+        Pool("policy", 0, ("policy",)),
+        Pool("rest", 0, ("reference", "critic")),
+        DATA,
+    ),
+    "policy, reference and critic": (
+        Pool("policy", 0, ("policy",)),
+        Pool("reference", 0, ("reference",)),
+        Pool("critic", 0, ("critic",)),
+        DATA,
+    ),
+    "sampling apart": (
+        Pool("train", 0, ("policy.train", "critic")),
+        Pool("rollout", 0, ("policy.generate",)),
+        DATA,
+    ),
+}
+PROGRAMS = {
+    "grpo": (grpo, {"samples": 3, "kl_coef": 0.3}),
+    "ppo": (ppo, {"minibatch": 2, "epochs": 2}),
+}
+
+
+@pytest.fixture(scope="module")
+def local(model_folder, tokenizer):
+    """Return the metrics of each step and the weights after five steps in this process."""
+    done = {}
+
+    def local(program, **hyperparameters):
+        key = (program, *hyperparameters.items())
+        if key not in done:
+            traced = fl.trace(program, **hyperparameters)
+            here = steps.executor(traced, steps.roles(traced, model_folder, block=4), tokenizer)
+            done[key] = run(here, {"prompts": steps.Texts(tokenizer)})
+        return done[key]
+
+    return local
+
+
+@pytest.fixture
+def on_ray(model_folder, tokenizer, pools, tmp_path):
+    """Return the same of a program on Ray."""
+
+    def on_ray(program, split, workers=(), **hyperparameters):
+        traced = fl.trace(program, **hyperparameters)
+        lowered = traced.lower(Cluster(split), steps.roles(traced, model_folder, block=4))
+        sizes = dict.fromkeys([pool.name for pool in split], 1) | dict(workers)
+        there = RayExecutor(jobs.job(lowered, tokenizer), pools(**sizes))
+        metrics, carry = run(there, there.cursors())
+        there.save(str(tmp_path))
+        return metrics, carry, tmp_path
+
+    return on_ray
+
+
+def run(executor, places, count=5):
+    carry, metrics = executor.first(), []
+    for number in range(count):
+        done = executor.step(carry, places, number)
+        carry = done.carry
+        metrics.append(done.metrics)
+    return metrics, carry
+
+
+def assert_equal(here, there):
+    (metrics, carry), (found, carried, folder) = here, there
+    assert found == metrics
+    for role, x in carry.items():
+        if not hasattr(x, "engine"):
+            assert carried[role] == x
+        elif hasattr(x.engine, "update"):
+            saved = load_file(folder / role / "model.safetensors")
+            assert all(torch.equal(saved[n], w) for n, w in x.engine.weights().items())
+
+
+@pytest.mark.parametrize("split", SPLITS)
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_weights_are_those_of_one_process_however_models_are_split_over_pools(
+    name, split, local, on_ray
+):
+    program, hyperparameters = PROGRAMS[name]
+
+    there = on_ray(program, SPLITS[split], **hyperparameters)
+
+    assert_equal(local(program, **hyperparameters), there)
+
+
+@pytest.mark.parametrize("workers", [2, 3])
+@pytest.mark.parametrize("pool", ["one pool", "sampling apart"])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_weights_are_those_of_one_process_however_many_workers_sample(
+    name, pool, workers, local, on_ray
+):
+    program, hyperparameters = PROGRAMS[name]
+    split = SPLITS[pool]
+    sampling = next((p.name for p in split if "policy.generate" in p.roles), split[0].name)
+
+    there = on_ray(program, split, {sampling: workers}, **hyperparameters)
+
+    assert_equal(local(program, **hyperparameters), there)
+
+
+@fl.op("f32[prompt, sample] -> f32[prompt, sample]", per="group")
+def centred(rewards):
+    return rewards - rewards.mean()
+
+
+@fl.program
+def everything(
+    policy: fl.Model,
+    teacher: fl.Model,
+    prompts: fl.Prompts,
+    target: fl.Carry = fl.Carry({"level": 0.5}),
+):
+    """Draw until groups differ, choose a side, average models, carry a number."""
+
+    def draw(prompts):
+        rollouts, rewards = ops.score("reward", ops.generate(policy, prompts, n=3))
+        return ops.record(rollouts, rewards=rewards)
+
+    batch, surplus, drawn = ops.sample_until(
+        draw,
+        lambda r: r.rewards.mean(over="sample") > target["level"],
+        prompts,
+        groups=3,
+        rounds=4,
+        shortfall="accept",
+    )
+    batch = ops.record(batch, advantages=centred(batch.rewards))
+    old = ops.snapshot(policy)
+    anchor = ops.logprobs(old, batch)
+    batch = ops.record(batch, anchor=anchor)
+
+    def train(policy):
+        def body(policy, mb):
+            policy, stats = ops.update(
+                policy,
+                lambda new: ops.token_mean(
+                    ops.clipped_surrogate(new.logprobs, mb.anchor, mb.advantages, clip=0.2), mb.mask
+                ),
+                mb,
+            )
+            return policy, stats
+
+        policy, stats = ops.scan(
+            body, policy, ops.minibatches(batch, sequences=4, epochs=2, by="sequence")
+        )
+        return policy, stats["policy/loss"].mean()
+
+    policy, loss = ops.cond(batch.rewards.mean() > 0.1, train, lambda policy: (policy, 0.0), policy)
+    teacher = ops.ema(teacher, policy, decay=0.9)
+    level = 0.9 * target["level"] + 0.1 * batch.rewards.mean()
+    metrics = {"loss": loss, "drawn": drawn.float(), "left": surplus.rewards.sum()}
+    return policy, teacher, {"level": level}, metrics
+
+
+def test_all_of_the_language_runs_on_pools(local, on_ray):
+    split = (
+        Pool("train", 0, ("policy.train",)),
+        Pool("rollout", 0, ("policy.generate",)),
+        Pool("teacher", 0, ("teacher",)),
+        DATA,
+    )
+
+    there = on_ray(everything, split, {"rollout": 2})
+
+    assert_equal(local(everything), there)
+    assert there[0][-1]["drawn"] > 0
