@@ -1,14 +1,10 @@
-"""Laws are tried without a deadline: the first call of a torch function can take its time."""
+"""Small batches for ops."""
 
 import pytest
 import torch
-from hypothesis import settings
 
 from tests.functional.batches import Batch
 from tests.ops.language import Language
-
-settings.register_profile("no deadline", deadline=None)
-settings.load_profile("no deadline")
 
 
 @pytest.fixture

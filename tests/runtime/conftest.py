@@ -10,8 +10,6 @@ from tokenizers import AddedToken, Tokenizer, decoders, models
 from flowrl.functional.ragged import Ragged
 from flowrl.runtime.engine import Sequences
 
-torch.set_num_threads(1)  # as `engines.threads` says by default; results depend on it
-
 VOCAB = 64
 SIZES = {"vocab_size": VOCAB, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
 GATED = {"intermediate_size": 24, "num_key_value_heads": 1, "max_position_embeddings": 64}

@@ -21,11 +21,6 @@ def vowels(completions, answer):
 """
 
 
-@pytest.fixture(autouse=True, scope="session")
-def one_thread():
-    torch.set_num_threads(1)
-
-
 def make_tokenizer(*, bos=False, **given):
     """Return a tokenizer of one token a character; `bos` puts one before each text."""
     vocabulary = {token: number for number, token in enumerate([*SPECIAL, *CHARACTERS])}
