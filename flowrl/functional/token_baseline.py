@@ -45,7 +45,8 @@ def optimal_token_baseline(
     energy = (1 - 2 * logprobs[mask].exp() + collision[mask]).clamp(min=0)
     weight = discounted_sums(energy.flip(0), trained.flip(0), 1.0).flip(0)
     by = Groups.of(returns, _places(group, trained))
-    baseline = by.sum(weight * returns) / by.sum(weight).clamp(min=torch.finfo(weight.dtype).tiny)
+    total = by.sum(weight)
+    baseline = by.sum(weight * returns) / torch.where(total > 0, total, 1.0)
     varied = by.spread(by.max(returns) > by.min(returns))
     return put_back(torch.where(varied, returns - by.spread(baseline), 0.0), mask)
 
