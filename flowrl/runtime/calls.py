@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from flowrl.errors import EngineError
-from flowrl.ir.graph import Node
+from flowrl.ir.graph import Node, Value
 from flowrl.ir.types import Axis, DType, TensorType
 from flowrl.ops.tensor import Per, TensorOp
 from flowrl.runtime.form import Form
@@ -51,13 +51,14 @@ class Call:
         return cls(op, node, function, _parameters(function))
 
     def __call__(
-        self, flat: list[Tensor], axes: Sequence[tuple[Axis, ...]], form: Form
+        self, flat: list[Tensor], axes: Sequence[tuple[Axis, ...]], forms: Sequence[Form]
     ) -> list[Any]:
-        """Return the results on flat tensors that have been broadcast to `axes`.
+        """Return the results on flat tensors that have been broadcast to `axes`, nested so.
 
         Raises:
             EngineError: the function raised, or returned another number of tensors.
         """
+        form = max(forms, key=lambda form: len(form.lengths), default=Form())
         options: dict[str, Any] = {k: v for k, v in self.op.params if k in self.accepted}
         if "lengths" in self.accepted:
             options["lengths"] = form.lengths[-1] if form.lengths else None
@@ -65,15 +66,17 @@ class Call:
             options["groups"] = form.groups()
         if self._at_once():
             return self._results(flat, options)
-        return self._one_by_one(flat, options, axes, form)
+        return self._one_by_one(flat, options, axes, forms)
 
-    def check(self, x: Any, type: TensorType, form: Form) -> Tensor:
-        """Return one result as a tensor of the elements of `type`.
+    def check(self, x: Any, value: Value, form: Form) -> Tensor:
+        """Return one result as a tensor of the elements of `value`.
 
         Raises:
             EngineError: it has another number of elements, or there is NaN in it.
         """
         found: Tensor = torch.as_tensor(x)
+        type = value.type
+        assert isinstance(type, TensorType)
         expected = form.size(len(type.axes)) if type.axes else 1
         if found.numel() != expected:
             raise self._error(
@@ -101,12 +104,13 @@ class Call:
         flat: list[Tensor],
         options: Mapping[str, Any],
         axes: Sequence[tuple[Axis, ...]],
-        form: Form,
+        forms: Sequence[Form],
     ) -> list[Tensor]:
         """Call the function for each sample or group, and join what it returns."""
         names = [axis.name for axis in max(axes, key=len)]
         unit = names.index("sample") if self.op.per is Per.SAMPLE and "sample" in names else 0
-        columns = [form.units(x, len(a), unit) for x, a in zip(flat, axes, strict=True)]
+        placed = zip(flat, axes, forms, strict=True)
+        columns = [form.units(x, len(of), unit) for x, of, form in placed]
         parts: list[list[Tensor]] = [[] for _ in self.op.signature.results]
         for args in zip(*columns, strict=True):
             for column, part in zip(parts, self._results(args, options), strict=True):

@@ -7,29 +7,40 @@ import torch
 from torch import Tensor
 
 from flowrl.functional.ragged import Ragged
+from flowrl.ir.graph import Value
+from flowrl.ir.types import Axis, TensorType
+
+
+def axes_of(value: Value) -> tuple[Axis, ...]:
+    """Return the axes of a tensor value."""
+    assert isinstance(value.type, TensorType)
+    return value.type.axes
 
 
 @attrs.frozen(eq=False)
 class Form:
-    """How the elements of an op's deepest argument are nested.
+    """How elements are nested.
 
     Attributes:
-        first: elements of the first axis; 1 if all arguments are scalars.
+        first: elements of the first axis; 1 of a scalar.
         lengths: elements inside each of those, and so on.
     """
 
-    first: int
+    first: int = 1
     lengths: tuple[Tensor, ...] = ()
 
     @classmethod
-    def of(cls, args: Sequence[Ragged | Tensor]) -> "Form":
-        """Return the form of the deepest of some values."""
-        packed = [arg for arg in args if isinstance(arg, Ragged)]
-        if not packed:
-            return cls(1)
-        deepest = max(packed, key=lambda arg: len(arg.lengths))
-        lengths = deepest.lengths
-        return cls(len(lengths[0]) if lengths else len(deepest.values), lengths)
+    def of(cls, value: Ragged | Tensor) -> "Form":
+        """Return the form of a value."""
+        if not isinstance(value, Ragged):
+            return cls()
+        lengths = value.lengths
+        return cls(len(lengths[0]) if lengths else len(value.values), lengths)
+
+    @classmethod
+    def over(cls, axes: tuple[Axis, ...], args: Sequence[tuple[Value, Ragged | Tensor]]) -> "Form":
+        """Return the form of elements on `axes`, read off an argument that has them all."""
+        return next((cls.of(x) for arg, x in args if axes_of(arg)[: len(axes)] == axes), cls())
 
     def size(self, depth: int) -> int:
         """Return the number of elements of a value with the first `depth` axes."""

@@ -10,9 +10,9 @@ from flowrl.ir.graph import Graph, Node, Op
 from flowrl.ops import control, data, model, move
 from flowrl.ops.tensor import Constant, TensorOp
 from flowrl.runtime import loops, perform, selection, tensors
+from flowrl.runtime.form import axes_of
 from flowrl.runtime.host import Host, Path
 from flowrl.runtime.rows import fields
-from flowrl.runtime.tensors import axes_of
 
 
 class Interpreter:

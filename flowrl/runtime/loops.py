@@ -9,9 +9,9 @@ from flowrl.errors import EngineError
 from flowrl.ir.graph import Node, Op
 from flowrl.ops import control
 from flowrl.runtime import machine, selection
+from flowrl.runtime.form import axes_of
 from flowrl.runtime.host import Path
 from flowrl.runtime.machine import Machine
-from flowrl.runtime.tensors import axes_of
 
 if TYPE_CHECKING:
     from flowrl.runtime.interpret import Interpreter

@@ -14,10 +14,10 @@ from flowrl.ops import model
 from flowrl.runtime import selection
 from flowrl.runtime.blocks import blocks
 from flowrl.runtime.engine import Completion, Request, Sampling, Sequences
+from flowrl.runtime.form import axes_of
 from flowrl.runtime.host import Handle, Path, Resident
 from flowrl.runtime.learning import GraphLoss
 from flowrl.runtime.selection import Selection
-from flowrl.runtime.tensors import axes_of
 
 if TYPE_CHECKING:
     from flowrl.runtime.interpret import Interpreter

@@ -5,11 +5,13 @@ import torch
 from inline_snapshot import snapshot
 
 import flowrl as fl
+from flowrl import ops
 from flowrl.errors import EngineError
 from flowrl.functional.ragged import Ragged
-from flowrl.runtime.host import Host
+from flowrl.runtime.host import Handle, Host, Resident, Scores
 from flowrl.runtime.interpret import Interpreter
 from flowrl.runtime.rows import Row
+from tests.runtime import steps
 
 TREE = [[[1, 2], [3]], [[4, 5, 6]], [[], [7]]]
 """Tokens of samples of three prompts."""
@@ -176,6 +178,49 @@ def test_per_batch_is_called_once_with_numbers_spread_over_what_they_meet():
     assert CALLS[5:] == [[[2.0, 3.0, 1.0], 2.0]]
 
 
+@fl.op("f32[..., reward], i32[..., token] -> f32[..., token], f32[..., reward]", per="sample")
+def shared(rewards, tokens):
+    """Return each token times the sum of its sample's rewards, and the rewards as they are."""
+    return tokens * rewards.sum(), rewards
+
+
+def test_an_op_may_see_two_last_axes():
+    @fl.program
+    def program(policy: fl.Model, prompts: fl.Prompts):
+        rollouts, rewards = ops.score("all", ops.generate(policy, prompts, n=2), names=("a", "b"))
+        scaled, same = shared(rewards, rollouts.tokens)
+        return {"scaled": scaled.sum(mask=rollouts.mask), "same": (same - rewards).abs().max()}
+
+    graph = fl.trace(program).graph
+    scores = lambda names, rows, texts, samples, step: Scores([[2.0] * 4, [1.0] * 4], {})
+    tokens = steps.FixedTokens()
+    host = Host(generators={"policy": tokens}, decoders={"policy": Letters()}, score=scores)
+    policy = Handle(Resident("policy", NoEngine()), 0)
+    context = Ragged.of_rows([[1], [1]], torch.int64)
+    rows = tuple(Row(i, "", "") for i in range(2))
+
+    scaled, same, *_ = Interpreter(host).run(graph, [policy, context, rows])
+
+    seeds = host.row_seeds(rows, 0)
+    drawn = [tokens.sample(seed + i).tokens for seed in seeds for i in range(2)]
+    assert len({len(row) for row in drawn}) > 1
+    assert (scaled, same) == (3 * sum(map(sum, drawn)), 0)
+
+
+class Letters:
+    """A decoder of which nothing is asked."""
+
+    def decode(self, tokens, *, skip_special_tokens):
+        return ""
+
+
+class NoEngine:
+    """An engine of which nothing is asked."""
+
+    def weights(self):
+        return {}
+
+
 def test_an_op_on_no_rows_gives_no_elements():
     def function(pairs):
         scaled, last = split(pairs.tokens, size(pairs.tokens))
@@ -239,8 +284,6 @@ help: look for 0 / 0, and for the log of what is below 0\
 
 
 def test_what_an_op_of_flowrl_refuses_is_told_with_the_line():
-    from flowrl import ops
-
     got = refusal(lambda pairs: ops.dpo_loss(size(pairs.tokens), beta=0.1).sum())
 
     assert got == snapshot("""\
