@@ -150,7 +150,7 @@ def sample_until(
 
     Args:
         draw: what is made of the prompts of one round: rollouts and rewards, on their prompts.
-        keep: bool[prompt] of what `draw` returned.
+        keep: bool[prompt] of what `draw` returned, such as `ops.has_signal` of its rewards.
         prompts: those of the first round; later rounds take as many more rows of the data.
         groups: how many groups the batch has.
         rounds: how often to draw at the most.
@@ -218,7 +218,7 @@ def _check_keep(inner: GraphBuilder, kept: Any) -> Value:
         f"sample_until: `keep` must return bool[prompt]; got {shown(kept)}",
         where=Location.of_caller().excerpt(),
         made=inner.made_here(kept),
-        hint="reduce over samples and compare: `rewards.std(over='sample') > 0`",
+        hint="reduce over samples: `ops.has_signal(rewards)`",
     )
 
 

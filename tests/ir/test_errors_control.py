@@ -340,7 +340,7 @@ that value was made here:
   example.py:8
     8 |         lambda some: ops.generate(policy, some, n=4), lambda made: made.truncated, prompts, groups=4, rounds=4
                              ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
-help: reduce over samples and compare: `rewards.std(over='sample') > 0`\
+help: reduce over samples: `ops.has_signal(rewards)`\
 """)
 
 
