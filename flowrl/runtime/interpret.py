@@ -47,6 +47,10 @@ class Interpreter:
                 raise
             problem, where = f"{node.op.name}: {error.problem}", node.loc.excerpt()
             raise type(error)(problem, where=where, hint=error.hint) from error
+        except Exception as error:  # ours or an engine's: the traceback ends in the user's line
+            if not hasattr(error, "__notes__"):
+                error.add_note(f"in {node.op.name}\n{node.loc.excerpt()}")
+            raise
 
     def call(self, function: Callable[..., Any], *args: Any) -> Any:
         """Return `function(*args)`."""

@@ -74,3 +74,18 @@ def test_every_pass_keeps_meaning(name, outcome):
         for key, value in now.items():
             assert_close(value, trained[key], rtol=0, atol=close)
         before, trained = after, now
+
+
+def test_an_error_that_nobody_foresaw_ends_in_the_line_of_the_program(model_folder, tokenizer):
+    def score(names, rows, texts, samples, step):
+        raise MemoryError
+
+    traced = fl.trace(grpo)
+    executor = steps.executor(traced, steps.roles(traced, model_folder), tokenizer, score=score)
+
+    with pytest.raises(MemoryError) as error:
+        steps.run(executor, {"prompts": steps.Texts(tokenizer)})
+
+    (note,) = error.value.__notes__
+    assert note.startswith("in score\n  grpo.py:")
+    assert 'ops.score("reward", rollouts)' in note
