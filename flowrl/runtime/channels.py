@@ -90,13 +90,6 @@ class Line:
             self.observe(f"{method}()", (method, dead, *args))
         return self.actor.do.options(num_returns=replies).remote(method, dead, *args)
 
-    def ask(self, method: str, *args: Any) -> Any:
-        """Return the reply of a call, waiting for it."""
-        reply = ray.get(self.call(method, *args))
-        if self.observe:
-            self.observe(method, reply)
-        return reply
-
 
 MOST_DEAD = 200
 """Ids a message: it stays small."""

@@ -43,6 +43,7 @@ class Held:
 class Call:
     """A call whose reply is not checked yet."""
 
+    method: str
     reply: Any
     line: Line
     nodes: tuple[Node, ...]
@@ -153,7 +154,7 @@ class Controller:
         if len(self.pending) > MOST_PENDING:
             self.settle(len(self.pending) // 2)
         reply = line.call(method, *args, replies=replies)
-        self.pending.append(Call(reply, line, nodes))
+        self.pending.append(Call(method, reply, line, nodes))
         return reply
 
     def ask(self, line: Line, method: str, *args: Any) -> Any:
@@ -172,14 +173,13 @@ class Controller:
             FlowrlError: what failed first, in the order of the program.
         """
         pending, self.pending = self.pending[:count], self.pending[count:] if count else []
-        replies = [one for call in pending for one in _several(call.reply)]
         try:
-            done = ray.get(replies)
+            ray.get([reply for call in pending for reply in _several(call.reply)])
         except Exception as error:
             raise self._first(pending) from error
-        for call, reply in zip(pending, done, strict=False):
+        for call in pending:
             if call.line.observe:
-                call.line.observe("reply", reply)
+                call.line.observe(f"{call.method} returned", ray.get(call.reply))
 
     def _first(self, pending: Sequence[Call]) -> Exception:
         """Return the error of the first call that failed; those after it lacked its results."""

@@ -21,6 +21,13 @@ PATIENCE = 10.0
 """Seconds that resources may take to come free."""
 
 
+QUIET = {
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_IGNORE_UNHANDLED_ERRORS": "1",  # the controller tells the first; others follow from it
+}
+"""What keeps Ray from warning of what is no fault."""
+
+
 @attrs.frozen
 class PoolSize:
     """What a pool takes.
@@ -102,9 +109,9 @@ def connect(spec: RaySpec) -> None:
     Raises:
         EngineError: it can't be reached, or is of another version.
     """
+    os.environ |= {name: x for name, x in QUIET.items() if name not in os.environ}
     if ray.is_initialized():
         return
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # it warns otherwise
     quiet: dict[str, Any] = {"log_to_driver": spec.log, "logging_level": logging.ERROR}
     if spec.address is None:
         ray.init("local", num_gpus=spec.num_gpus, include_dashboard=False, **quiet)

@@ -127,6 +127,10 @@ class Worker:
         """Return this process and its node."""
         return f"pid {os.getpid()} on {socket.gethostname()}"
 
+    def held(self) -> int:
+        """Return how many values it keeps."""
+        return len(self.values)
+
     def reset(self) -> None:
         """Forget everything: another run takes this worker."""
         if self.rewards:

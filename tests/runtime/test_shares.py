@@ -1,5 +1,7 @@
 """Send lists: every row goes once to whoever wants it."""
 
+from itertools import pairwise
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,7 +13,7 @@ WORKERS = st.integers(1, 6)
 
 def division(rows, cuts):
     bounds = [0, *sorted(min(cut, rows) for cut in cuts), rows]
-    return [range(a, b) for a, b in zip(bounds, bounds[1:], strict=False)]
+    return [range(a, b) for a, b in pairwise(bounds)]
 
 
 @given(SIZES, WORKERS)

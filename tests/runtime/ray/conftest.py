@@ -4,7 +4,7 @@ import pytest
 import ray
 
 from flowrl.runtime.channels import Line
-from flowrl.runtime.pools import PoolSize, RaySpec, connect, started
+from flowrl.runtime.pools import PoolSize, RaySpec, started
 
 WORKERS = 5
 

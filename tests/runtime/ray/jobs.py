@@ -2,8 +2,6 @@
 
 import attrs
 
-import flowrl as fl
-from flowrl.runtime.host import Host
 from flowrl.runtime.ray_executor import Job
 from tests.runtime import steps
 
@@ -36,7 +34,7 @@ class InMemory:
         return f"{len(self.texts)} texts"
 
 
-def job(lowered, tokenizer, *, name="run", rows=4, seed=0, **changes):
+def job(lowered, tokenizer, *, name="run", rows=4, rewards=Letters, **changes):
     """Return a lowered program as a job, on rows and rewards in memory."""
     return Job(
         name,
@@ -47,7 +45,6 @@ def job(lowered, tokenizer, *, name="run", rows=4, seed=0, **changes):
         lowered.models,
         dict.fromkeys(lowered.models, tokenizer),
         InMemory(tokenizer),
-        Letters,
-        seed,
+        rewards,
         **changes,
     )

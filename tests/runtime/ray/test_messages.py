@@ -1,0 +1,73 @@
+"""What passes through the controller is small: instructions, numbers, addresses."""
+
+from collections import defaultdict
+
+import pytest
+from ray._private.worker import global_worker
+
+import flowrl as fl
+from flowrl.compiler.cluster import Cluster, Pool
+from flowrl.runtime.ray_executor import RayExecutor
+from programs.grpo import grpo
+from programs.ppo import ppo
+from tests.runtime import steps
+from tests.runtime.ray import jobs
+
+AT_START = {"load", "open_data", "open_rewards"}
+POOLS = (
+    Pool("train", 0, ("policy.train", "critic")),
+    Pool("rollout", 0, ("policy.generate",)),
+    Pool("reference", 0, ("reference",)),
+    Pool("data", 0, ("data", "reward")),
+)
+LONG = "a long prompt, " * 4
+
+
+@pytest.mark.parametrize(
+    ("program", "hyperparameters"),
+    [(grpo, {"samples": 8, "kl_coef": 0.1}), (ppo, {"minibatch": 4, "epochs": 3})],
+)
+def test_no_message_of_five_steps_is_over_4_kilobytes(
+    program, hyperparameters, pools, model_folder, tokenizer
+):
+    sizes = defaultdict(int)
+
+    def measure(name, message):
+        size = global_worker.get_serialization_context().serialize(message).total_bytes
+        sizes[name] = max(sizes[name], size)
+
+    traced = fl.trace(program, **hyperparameters)
+    lowered = traced.lower(Cluster(POOLS), steps.roles(traced, model_folder))
+    there = RayExecutor(
+        jobs.job(lowered, tokenizer, rows=32),
+        pools(measure, train=1, rollout=2, reference=1, data=1),
+    )
+    carry, places = there.first(), there.cursors()
+    for number in range(5):
+        carry = there.step(carry, places, number).carry
+
+    small = {name: size for name, size in sizes.items() if name.removesuffix("()") not in AT_START}
+    assert max(small.values()) <= 4096, small
+    assert {
+        "evaluate()",
+        "receive()",
+        "send returned",
+        "sample returned",
+        "numbers returned",
+    } <= set(small)
+
+
+def test_a_value_that_nothing_reads_any_more_is_forgotten(pools, model_folder, tokenizer):
+    traced = fl.trace(ppo, minibatch=2)
+    lowered = traced.lower(Cluster(POOLS), steps.roles(traced, model_folder))
+    there = RayExecutor(
+        jobs.job(lowered, tokenizer), pools(train=1, rollout=1, reference=1, data=1)
+    )
+    carry, places, kept = there.first(), there.cursors(), []
+
+    for number in range(3):
+        carry = there.step(carry, places, number).carry
+        kept.append([there.controller.ask(lines[0], "held") for lines in there.pools.values()])
+
+    assert kept[1] == kept[2]
+    assert sum(kept[2]) <= 8  # three models, two of them at two versions or places
