@@ -1,9 +1,4 @@
-import contextlib
 import os
-import signal
-import subprocess
-import sys
-import time
 
 import psutil
 import pytest
@@ -12,50 +7,11 @@ from inline_snapshot import snapshot
 from flowrl.errors import RewardError
 from flowrl.rewards.pool import RewardPool
 from flowrl.rewards.spec import RewardSpec
-
-FAULTY = """
-import os, re, sys, time
-
-def score(prompts, completions):
-    for completion in completions:
-        if completion == "loop":
-            while True: pass
-        if completion == "backtrack":  # holds the interpreter's lock all the while
-            re.match(r"(a+)+$", "a" * 60 + "b")
-        if completion == "sleep":
-            time.sleep(1000)
-        if completion == "raise":
-            raise KeyError("x7")
-        if completion == "sys.exit":
-            sys.exit(4)
-        if completion == "os._exit":
-            os._exit(3)
-        if completion == "abort":
-            os.kill(os.getpid(), 11)
-        if completion == "short":
-            return [1.0] * (len(completions) - 1)
-    values = {"None": None, "nan": float("nan"), "text": "0.5", "object": sys, "True": True}
-    return [values.get(completion, len(completion)) for completion in completions]
-"""
+from tests.rewards.processes import FAULTY, ended, workers_of
 
 
 def length(prompts, completions):
     return [len(completion) for completion in completions]
-
-
-def ended(process, seconds=5.0):
-    """Return whether the process ends in time; a zombie has ended."""
-    deadline = time.monotonic() + seconds
-    with contextlib.suppress(psutil.NoSuchProcess):
-        while process.status() != psutil.STATUS_ZOMBIE:
-            if time.monotonic() > deadline:
-                return False
-            time.sleep(0.02)
-    return True
-
-
-def workers_of(process):
-    return [p for p in process.children() if "flowrl.rewards.worker" in " ".join(p.cmdline())]
 
 
 def test_scores_are_in_the_order_of_the_completions(write, pool, rows):
@@ -329,75 +285,3 @@ def test_interrupts_of_the_keyboard_do_not_reach_a_function(write, pool, rows):
     )
 
     assert pool("rewards.py:f").score("reward", rows(1), ["a"]).values == [1.0]
-
-
-def test_closing_leaves_no_process_not_even_one_that_a_function_started(write, pool, rows):
-    write("import subprocess\ndef f(completions): return [subprocess.Popen(['sleep', '1000']).pid]")
-    opened = pool("rewards.py:f", workers=2)
-    started = psutil.Process(int(opened.score("reward", rows(1), ["a"]).values[0]))
-
-    opened.close()
-
-    assert workers_of(psutil.Process()) == []
-    assert ended(started)
-
-
-PARENT = """
-import sys
-from pathlib import Path
-from flowrl.rewards.pool import RewardPool
-from flowrl.rewards.spec import RewardSpec
-from flowrl.runtime.rows import Row
-
-folder = Path(sys.argv[1])
-spec = RewardSpec("rewards.py:score", time_limit=float(sys.argv[2]))
-with RewardPool({"reward": spec}, workers=2, folder=folder) as pool:
-    print("ready", flush=True)
-    pool.score("reward", [Row(0, "data.jsonl:1", "")], [sys.argv[3]])
-"""
-
-
-@pytest.fixture
-def parent(write):
-    """Run a program whose reward function hangs; return it and its workers."""
-    opened = []
-
-    def start(time_limit, fault):
-        folder = write(FAULTY)
-        write(PARENT, "train.py")
-        command = [sys.executable, folder / "train.py", folder, str(time_limit), fault]
-        env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-        process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=env
-        )
-        opened.append(process)
-        assert process.stdout.readline() == b"ready\n"
-        workers = workers_of(psutil.Process(process.pid))
-        assert len(workers) == 2
-        while not any(worker.cpu_times().user > 0.3 for worker in workers):  # until it hangs
-            time.sleep(0.05)
-        return process, workers
-
-    yield start
-    for process in opened:
-        process.kill()
-        process.wait()
-        process.stdout.close()
-
-
-@pytest.mark.parametrize(("time_limit", "fault"), [(1000, "loop"), (1.0, "backtrack")])
-def test_the_workers_end_when_the_parent_is_killed(time_limit, fault, parent):
-    process, workers = parent(time_limit, fault)
-
-    process.kill()
-
-    assert all(ended(worker, seconds=15.0) for worker in workers)
-
-
-def test_the_workers_end_when_the_parent_is_interrupted(parent):
-    process, workers = parent(1000, "loop")
-
-    process.send_signal(signal.SIGINT)
-
-    assert process.wait(timeout=10) != 0
-    assert all(ended(worker) for worker in workers)

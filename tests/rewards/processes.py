@@ -1,0 +1,46 @@
+"""A reward function with every fault, and the processes that call it."""
+
+import contextlib
+import time
+
+import psutil
+
+FAULTY = """
+import os, re, sys, time
+
+def score(prompts, completions):
+    for completion in completions:
+        if completion == "loop":
+            while True: pass
+        if completion == "backtrack":  # holds the interpreter's lock all the while
+            re.match(r"(a+)+$", "a" * 60 + "b")
+        if completion == "sleep":
+            time.sleep(1000)
+        if completion == "raise":
+            raise KeyError("x7")
+        if completion == "sys.exit":
+            sys.exit(4)
+        if completion == "os._exit":
+            os._exit(3)
+        if completion == "abort":
+            os.kill(os.getpid(), 11)
+        if completion == "short":
+            return [1.0] * (len(completions) - 1)
+    values = {"None": None, "nan": float("nan"), "text": "0.5", "object": sys, "True": True}
+    return [values.get(completion, len(completion)) for completion in completions]
+"""
+
+
+def ended(process, seconds=5.0):
+    """Return whether the process ends in time; a zombie has ended."""
+    deadline = time.monotonic() + seconds
+    with contextlib.suppress(psutil.NoSuchProcess):
+        while process.status() != psutil.STATUS_ZOMBIE:
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.02)
+    return True
+
+
+def workers_of(process):
+    return [p for p in process.children() if "flowrl.rewards.worker" in " ".join(p.cmdline())]
