@@ -6,7 +6,14 @@ from flowrl.errors import ProgramError
 from flowrl.ir.graph import Graph, Node, Value
 from flowrl.ops.model import Generate
 
-WITHIN_GROUPS = ("group_advantage", "leave_one_out")
+WITHIN_GROUPS = (
+    "group_advantage",
+    "leave_one_out",
+    "opo",
+    "gdpo",
+    "reinforce_plus_plus_baseline",
+    "optimal_token_baseline",
+)
 """Ops that compare a sample with the others of its prompt."""
 
 

@@ -5,6 +5,13 @@ from flowrl.ops.expect import at_least_one, in_interval, one_of, refuse
 from flowrl.ops.tensor import Per, apply
 
 TOKENS = "f32[..., token], bool[..., token] -> f32[]"
+MODES = {
+    "token-mean": "token_mean",
+    "seq-mean-token-mean": "sequence_mean",
+    "seq-mean-token-sum": "sequence_sum_mean",
+    "seq-mean-token-sum-norm": "horizon_mean",
+}
+"""The reduction that each mode of `aggregate` is."""
 
 
 def token_mean(x: Value, mask: Value) -> Value:
@@ -145,15 +152,6 @@ def pass_at(rewards: Value, *, k: int) -> Value:
     at_least_one("pass_at", "k", k, "k counts samples of a prompt")
     signature = "bool[..., sample] -> f32[]"
     return apply("metrics:pass_at_k", signature, Per.BATCH, {"correct": rewards > 0.5}, {"k": k})
-
-
-MODES = {
-    "token-mean": "token_mean",
-    "seq-mean-token-mean": "sequence_mean",
-    "seq-mean-token-sum": "sequence_sum_mean",
-    "seq-mean-token-sum-norm": "horizon_mean",
-}
-"""The reduction that each mode of `aggregate` is."""
 
 
 def _over_rows(name: str, x: Value, mask: Value, denominator: str, **options: float) -> Value:

@@ -28,8 +28,8 @@ def watch(inner: GraphBuilder, new: Any, rollouts: Any, loss: Value) -> dict[str
     mask = fields_of(rollouts)["mask"]
     found: dict[str, Value] = {}
     for node in _terms(inner, loss):
-        measure = MEASURES.get(node.op.name)
-        if measure and isinstance(node.op, TensorOp) and _like(node.results[0], mask):
+        measure = MEASURES.get(node.op.function) if isinstance(node.op, TensorOp) else None
+        if measure and _like(node.results[0], mask):
             found |= measure(node, mask)
     if new.reads("entropy"):
         found["entropy"] = token_mean(new.entropy, mask)
@@ -118,15 +118,15 @@ def _options(node: Node, *names: str) -> dict[str, Any]:
 
 
 MEASURES: dict[str, Callable[[Node, Value], dict[str, Value]]] = {
-    "kl": _kl,
-    "clipped_surrogate": _surrogate,
-    "sequence_surrogate": _surrogate,
-    "decoupled": _surrogate,
-    "clip_cov": _surrogate,
-    "cispo": _cispo,
-    "clipped_value": _critic,
+    "divergences:kl": _kl,
+    "surrogate:clipped_surrogate": _surrogate,
+    "surrogate:sequence_surrogate": _surrogate,
+    "surrogate:decoupled": _surrogate,
+    "covariance:clip_cov": _surrogate,
+    "losses:cispo": _cispo,
+    "losses:clipped_value": _critic,
 }
-"""What is measured of each term of a loss."""
+"""What is measured of each term of a loss, by the function that it is."""
 
 
 def _against_sampler(new: Any, fields: dict[str, Any], mask: Value) -> dict[str, Value]:

@@ -8,6 +8,17 @@ from flowrl.compiler.groups import check_groups
 from flowrl.errors import ProgramError
 
 
+MASKED = {
+    "opo": lambda r, rewards: ops.opo(rewards, r.mask),
+    "reinforce_plus_plus_baseline": lambda r, rewards: ops.reinforce_plus_plus_baseline(
+        rewards, r.mask
+    ),
+    "optimal_token_baseline": lambda r, rewards: ops.optimal_token_baseline(
+        ops.token_rewards(rewards, r.mask), r.mask, r.logprobs, r.logprobs.exp()
+    ),
+}
+
+
 def traced(advantage, *, baseline=False):
     @fl.program
     def learn(policy: fl.Model, prompts: fl.Prompts, *, samples: int = 1):
@@ -30,6 +41,21 @@ def test_one_sample_a_prompt_is_no_group(advantage):
     with pytest.raises(ProgramError, match=r"every advantage would be 0\n  test_groups\.py:"):
         check_groups(graph(1))
     check_groups(graph(2))
+
+
+@pytest.mark.parametrize("name", MASKED)
+def test_one_sample_a_prompt_is_no_group_where_tokens_count_either(name):
+    @fl.program
+    def learn(policy: fl.Model, prompts: fl.Prompts, *, samples: int = 1):
+        rollouts, rewards = ops.score("reward", ops.generate(policy, prompts, n=samples))
+        advantages = MASKED[name](rollouts, rewards)
+        loss = lambda new: ops.token_mean(ops.reinforce(new.logprobs, advantages), rollouts.mask)
+        policy, stats = ops.update(policy, loss, rollouts)
+        return policy, stats
+
+    with pytest.raises(ProgramError, match=rf"^{name}: compares the samples of a prompt"):
+        check_groups(fl.trace(learn).graph)
+    check_groups(fl.trace(learn, samples=2).graph)
 
 
 def test_a_greedy_baseline_beside_several_samples_is_fine():

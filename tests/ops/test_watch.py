@@ -48,6 +48,20 @@ def test_an_update_measures_the_terms_of_its_loss(loss):
     assert measured(loss) == MEASURED[loss]
 
 
+def test_an_op_of_the_user_is_not_taken_for_a_term_that_is_known():
+    text = """
+@fl.op("f32[..., token] -> f32[..., token]", per="token")
+def kl(x):
+    return x
+
+"""
+    loss = "kl(ops.reinforce(new.logprobs, advantages))"
+
+    outputs = [name for name, _ in traced(text + STEP + LOSS.format(loss=loss)).outputs]
+
+    assert "metrics.policy/kl" not in outputs
+
+
 @pytest.fixture
 def language():
     """Return two prompts of two samples, of 1, 2, 3 and 4 tokens, all of them trained."""
