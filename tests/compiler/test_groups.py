@@ -7,7 +7,6 @@ from flowrl import ops
 from flowrl.compiler.groups import check_groups
 from flowrl.errors import ProgramError
 
-
 MASKED = {
     "opo": lambda r, rewards: ops.opo(rewards, r.mask),
     "reinforce_plus_plus_baseline": lambda r, rewards: ops.reinforce_plus_plus_baseline(
