@@ -44,7 +44,15 @@ class EagerSession:
         self.builder = Session(self.host)
         self.tokenizer: Any = None
 
-    def model(self, role: str, path: str, *, head: Head = "lm", dtype: Any = "float32") -> Model:
+    def model(
+        self,
+        role: str,
+        path: str,
+        *,
+        head: Head = "lm",
+        dtype: Any = "float32",
+        device: str = "cpu",
+    ) -> Model:
         """Load a model into a role; a language model can be sampled from, and any be trained.
 
         Args:
@@ -52,11 +60,12 @@ class EagerSession:
             path: a transformers folder or hub name.
             head: "lm", "value", "reward" or "token_reward".
             dtype: "float32", "bfloat16" or "float64".
+            device: where it lives, as torch writes it: "cuda:0".
 
         Raises:
             EngineError: the folder has no such model.
         """
-        spec = ModelSpec(path, head, dtype)
+        spec = ModelSpec(path, head, dtype, device)
         engine = load("train", "torch")(spec, self.optimizer, head=head, role=role)
         resident = self.host.models[role] = Resident(role, engine)
         if head == "lm":
