@@ -100,6 +100,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     0: done. 1: an error that is the user's to fix, printed without traceback. 2: the command
     line is wrong. 130: interrupted.
     """
+    # OpenMP threads that spin while they wait make torch ten times slower on a busy machine.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     given = sys.argv[1:] if arguments is None else list(arguments)
     try:
         command, bound, _ = app.parse_args(given, exit_on_error=False, print_error=True)
