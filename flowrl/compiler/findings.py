@@ -77,7 +77,7 @@ class _Findings:
 
     def _kl_twice(self) -> Iterator[str]:
         zeros = {n.results[0] for n in self.graph.nodes if n.op == Constant(0.0)}
-        nodes = [node for inner in self.graph.nested() for node in inner.nodes]
+        nodes = list(self.graph.walk())
         rewards = (n for n in nodes if n.op.name == "token_rewards" and zeros.isdisjoint(n.args))
         losses = [node.op.loss for node in nodes if isinstance(node.op, Update)]
         kls = (node for loss in losses for node in loss.nodes if node.op.name == "kl")
@@ -88,13 +88,9 @@ class _Findings:
 
     def _two_passes(self) -> Iterator[str]:
         split = split_losses(self.graph, Cluster())
-        for inner in split.nested():
-            for node in inner.nodes:
-                if isinstance(node.op, Update) and node.op.passes == 2:
-                    yield (
-                        f"The loss at {node.loc} takes two passes, one forward dearer: "
-                        f"{node.op.why}."
-                    )
+        for node in split.walk():
+            if isinstance(node.op, Update) and node.op.passes == 2:
+                yield f"The loss at {node.loc} takes two passes, one forward dearer: {node.op.why}."
 
     def _other(self, name: str, value: Any) -> Graph | None:
         """Return the graph with another value of a hyperparameter, or None if there is none."""

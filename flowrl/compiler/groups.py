@@ -42,9 +42,7 @@ def _draws(node: Node, made_by: Mapping[Value, Node]) -> Iterator[tuple[int, Nod
     seen, open_nodes = {node}, [node]
     while open_nodes:
         each = open_nodes.pop()
-        inner = [
-            n for region in each.op.regions().values() for g in region.nested() for n in g.nodes
-        ]
+        inner = [n for region in each.op.regions().values() for n in region.walk()]
         for found in (each, *inner):
             if isinstance(found.op, Generate):
                 yield found.op.n, found

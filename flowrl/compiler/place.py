@@ -7,7 +7,7 @@ import attrs
 from flowrl.compiler.cluster import Cluster
 from flowrl.ir.builder import Rewriter
 from flowrl.ir.graph import Graph, Node, Op, Value
-from flowrl.ir.types import ModelType, TensorType
+from flowrl.ir.types import ModelType
 from flowrl.ops.control import ControlOp
 from flowrl.ops.model import ModelOp, Score
 from flowrl.ops.tensor import Constant
@@ -56,12 +56,7 @@ def _pool(node: Node, args: list[Value], cluster: Cluster) -> str:
         return cluster.pool_of("reward")
     if isinstance(op, Constant) or not args:
         return cluster.pools[0].name
-    return max(args, key=_depth).pool
-
-
-def _depth(value: Value) -> int:
-    """Return how many axes a value has: ops stand beside their largest argument."""
-    return len(value.type.axes) if isinstance(value.type, TensorType) else 0
+    return max(args, key=lambda arg: len(arg.axes)).pool  # beside the largest argument
 
 
 def _home(value: Value, graph: Graph, cluster: Cluster) -> str:
@@ -69,8 +64,7 @@ def _home(value: Value, graph: Graph, cluster: Cluster) -> str:
         return cluster.pool_of("data")
     uses = {
         node.op.use
-        for inner in graph.nested()
-        for node in inner.nodes
+        for node in graph.walk()
         if isinstance(node.op, ModelOp) and node.args[0].type == value.type
     }
     use = next((use for use in ("train", "score", "generate") if use in uses), "train")

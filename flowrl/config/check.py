@@ -9,7 +9,7 @@ from flowrl.config.batches import batch_sentence, check_batches
 from flowrl.config.programs import load_program, locating
 from flowrl.config.run_file import RunFile
 from flowrl.errors import RunFileError
-from flowrl.ir.graph import Graph, Node
+from flowrl.ir.graph import Graph
 from flowrl.ir.program import Input, Kind
 from flowrl.ops.control import Minibatches, SampleUntil
 from flowrl.ops.model import Generate, Score
@@ -97,7 +97,7 @@ def check_rewards(run: RunFile, graph: Graph) -> None:
         RunFileError: naming it, and the line that asks for it.
     """
     bound = run.reward.functions
-    for node in _nodes(graph):
+    for node in graph.walk():
         for name in node.op.functions if isinstance(node.op, Score) else ():
             if name not in bound:
                 raise RunFileError(
@@ -132,7 +132,7 @@ def batches(run: RunFile, graph: Graph) -> str:
     Raises:
         RunFileError: the sequences of a step don't divide into minibatches.
     """
-    ops = [node.op for node in _nodes(graph)]
+    ops = [node.op for node in graph.walk()]
     samples = next((op.n for op in ops if isinstance(op, Generate)), None)
     until = next((op for op in ops if isinstance(op, SampleUntil)), None)
     division = next((op for op in ops if isinstance(op, Minibatches)), None)
@@ -151,7 +151,3 @@ def batches(run: RunFile, graph: Graph) -> str:
         epochs=division.epochs,
         tokens_per_microbatch=tokens,
     )
-
-
-def _nodes(graph: Graph) -> list[Node]:
-    return [node for inner in graph.nested() for node in inner.nodes]

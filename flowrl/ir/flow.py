@@ -27,10 +27,8 @@ def sources(node: Node, region: str) -> dict[Value, Value]:
     given = {f"{CAPTURED}{i}": value for i, value in enumerate(captured)}
     found = {value: given[name] for name, value in graph.inputs if name in given}
     own = [v for name, v in graph.inputs if name not in given and not name.startswith(ENGINE)]
-    regions = node.op.regions().values()
-    all_captured = len(given) if node.op.shares_captures else sum(g.captures() for g in regions)
-    end = len(node.args) - all_captured
-    return found | dict(zip(own, node.args[end - len(own) : end], strict=True))
+    outer = node.own_args[len(node.own_args) - len(own) :]
+    return found | dict(zip(own, outer, strict=True))
 
 
 def plain(value: Value) -> str:

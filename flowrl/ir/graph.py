@@ -2,13 +2,14 @@
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from numbers import Real
 from typing import Any, ClassVar, NoReturn, Protocol
 
 import attrs
 
 from flowrl.errors import Location, ProgramError
-from flowrl.ir.types import ModelType, Type
+from flowrl.ir.types import Axis, ModelType, TensorType, Type
 
 UNPLACED = ""
 """The pool of everything until `place` has run."""
@@ -55,15 +56,21 @@ class Op(ABC):
         values = {field.name: getattr(self, field.name) for field in fields}
         return {name: value for name, value in values.items() if isinstance(value, Graph)}
 
+    def captures(self) -> int:
+        """Return how many of the last arguments are captured by the nested graphs."""
+        counts = [graph.captures() for graph in self.regions().values()]
+        return max(counts, default=0) if self.shares_captures else sum(counts)
+
     def captured(self, region: str, args: "tuple[Value, ...]") -> "tuple[Value, ...]":
         """Return the arguments that are the inputs `outer.0`, `outer.1`, ... of a region."""
-        regions = list(self.regions().items())
-        end = len(args)
-        for name, graph in reversed(regions):
-            start = end - graph.captures()
+        start = len(args) - self.captures()
+        if self.shares_captures:
+            return args[start:]
+        for name, graph in self.regions().items():
+            end = start + graph.captures()
             if name == region:
                 return args[start:end]
-            end = start
+            start = end
         raise KeyError(region)
 
     def consumed(self, count: int) -> tuple[int, ...]:
@@ -88,6 +95,10 @@ class Arithmetic(Protocol):
 
     def unary(self, name: str, a: "Value") -> "Value":
         """Return `name a`."""
+        ...
+
+    def constant(self, number: Real) -> "Value":
+        """Return a number that is known while tracing, as a value."""
         ...
 
     def reduce(self, name: str, a: "Value", over: str | None, mask: "Value | None") -> "Value":
@@ -134,6 +145,11 @@ class Value:
     __gt__, __ge__ = _binary("greater"), _binary("greater_equal")
     __and__, __or__ = _binary("logical_and"), _binary("logical_or")
     __hash__ = object.__hash__
+
+    @property
+    def axes(self) -> tuple[Axis, ...]:
+        """The named axes; none of a number, or of what is no tensor."""
+        return self.type.axes if isinstance(self.type, TensorType) else ()
 
     def __eq__(self, other: object) -> "Value":  # type: ignore[override]
         return Value.arithmetic.binary("equal", self, other)
@@ -227,6 +243,11 @@ class Node:
     loc: Location
     pool: str = UNPLACED
 
+    @property
+    def own_args(self) -> tuple[Value, ...]:
+        """The arguments that aren't captured by nested graphs."""
+        return self.args[: len(self.args) - self.op.captures()]
+
 
 @attrs.frozen(eq=False)
 class Graph:
@@ -251,3 +272,8 @@ class Graph:
         """Return this graph and all graphs inside it, outermost first."""
         inner = [region for node in self.nodes for region in node.op.regions().values()]
         return [self, *(graph for region in inner for graph in region.nested())]
+
+    def walk(self) -> Iterator[Node]:
+        """Yield the nodes of this graph and of all graphs inside it, outermost first."""
+        for graph in self.nested():
+            yield from graph.nodes

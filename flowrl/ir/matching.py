@@ -7,7 +7,7 @@ import attrs
 from flowrl.ir.flow import sources, written_regions
 from flowrl.ir.graph import Graph, Node, Value
 from flowrl.ir.printer import show
-from flowrl.ir.types import ModelType, TensorType
+from flowrl.ir.types import ModelType
 
 CONTROL = ("scan", "cond", "sample_until")
 
@@ -68,7 +68,7 @@ class Side:
             elif node.op.name == "take" or _over_turns(node):
                 self.origin[node.results[0]] = node.args[-1 if node.op.name == "take" else 0]
             else:
-                item = Item(node, owner, region, tuple(map(self.source, _own(node))))
+                item = Item(node, owner, region, tuple(map(self.source, node.own_args)))
                 self._call(node)
                 yield item
                 for name, inner in written_regions(node).items():
@@ -158,17 +158,7 @@ def title(node: Node) -> str:
     return " ".join([node.op.name, *models]) if len(models) == 1 else node.op.name
 
 
-def _own(node: Node) -> tuple[Value, ...]:
-    """Return the arguments that aren't captured by nested graphs."""
-    captured = {id(v) for name in node.op.regions() for v in node.op.captured(name, node.args)}
-    last = len(node.args)
-    while last and id(node.args[last - 1]) in captured:
-        last -= 1
-    return node.args[:last]
-
-
 def _over_turns(node: Node) -> bool:
     """Whether the node reduces a statistic of a scan to one number."""
-    types = [arg.type for arg in node.args]
-    axes = [axis.name for t in types if isinstance(t, TensorType) for axis in t.axes]
+    axes = [axis.name for arg in node.args for axis in arg.axes]
     return axes == ["turn"] and len(node.results) == 1

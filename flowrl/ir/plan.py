@@ -76,7 +76,7 @@ class Plan:
 
 def encode(graph: Graph) -> dict[str, Any]:
     """Return a graph as JSON-able data: values by their printed names, ops by their classes."""
-    names = {value: name for value, name in names_of(graph).items()}
+    names = names_of(graph)
     for index, node in enumerate(graph.nodes):
         if node.op.name == "constant":
             names[node.results[0]] = f"#{index}"
@@ -91,7 +91,7 @@ def encode(graph: Graph) -> dict[str, Any]:
 
 def functions_of(graph: Graph) -> dict[tuple[str, str], Callable[..., Any]]:
     """Return the functions of users' ops in a graph and in those inside it."""
-    ops: list[Any] = [node.op for inner in graph.nested() for node in inner.nodes]
+    ops: list[Any] = [node.op for node in graph.walk()]
     return {(op.function, op.code): op.user for op in ops if getattr(op, "user", None)}
 
 
@@ -116,13 +116,12 @@ def decode(data: Mapping[str, Any], functions: Functions | None = None) -> Graph
 
 
 def _node(node: Node, names: Mapping[Value, str]) -> dict[str, Any]:
-    loc = attrs.evolve(node.loc, file=Path(node.loc.file).name)
     return {
         "op": _plain(node.op),
         "args": [names[arg] for arg in node.args],
         "results": [{"name": names[value], **_value(value)} for value in node.results],
         "pool": node.pool,
-        "loc": _plain(loc),
+        "loc": _plain(node.loc),
     }
 
 

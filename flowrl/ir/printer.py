@@ -53,7 +53,7 @@ def _lines(
 
 def _node(node: Node, names: Names, locations: bool, indent: str) -> list[str]:
     loc = f"  # {node.loc}" if locations else ""
-    call = f"{node.op.name}({', '.join(names[arg] for arg in _shown(node))})"
+    call = f"{node.op.name}({', '.join(names[arg] for arg in node.own_args)})"
     call += _braces(node.op.attributes()) + _at(node.pool)
     if len(node.results) == 1:
         lines = [f"{indent}{names[node.results[0]]}: {node.results[0].type} = {call}{loc}"]
@@ -68,16 +68,6 @@ def _node(node: Node, names: Names, locations: bool, indent: str) -> list[str]:
     for name, region in node.op.regions().items():
         lines += _lines(region, _sources(node, name, names), locations, indent + "    ")
     return lines
-
-
-def _shown(node: Node) -> tuple[Value, ...]:
-    """Return the arguments to print: captured values stand in the head of their region."""
-    captured = [node.op.captured(region, node.args) for region in node.op.regions()]
-    hidden = {id(value) for values in captured for value in values}
-    last = len(node.args)
-    while last and captured and id(node.args[last - 1]) in hidden:
-        last -= 1
-    return node.args[:last]
 
 
 def _sources(node: Node, region: str, names: Names) -> dict[str, str]:

@@ -13,7 +13,7 @@ from flowrl.ir.builder import GraphBuilder
 from flowrl.ir.graph import Graph, Model, Value
 from flowrl.ir.records import DATA, Prompts, flatten, leaf_names, same_structure, shown
 from flowrl.ir.trace import building, located
-from flowrl.ir.types import DType, ModelType, TensorType, axes_of, boolean, f32, i32
+from flowrl.ir.types import DType, ModelType, TensorType, boolean, f32, i32
 
 ARGUMENTS = "positional arguments flow through the graph; hyperparameters come after `*`"
 RETURNS = "write `return policy, {'reward': rewards.mean()}`"
@@ -220,7 +220,7 @@ class Program:
     def _carried(self, spec: Input, value: Any, builder: GraphBuilder) -> Value:
         """Return a model's next version or a carried number, as a value."""
         if isinstance(value, Real):
-            return Value.arithmetic.unary("constant", value)  # type: ignore[arg-type]
+            return Value.arithmetic.constant(value)
         wanted = ModelType(spec.name) if spec.kind is Kind.MODEL else f32()
         if not isinstance(value, Value) or value.type != wanted:
             raise self._refuse(
@@ -248,8 +248,8 @@ class Program:
     def _metric(self, name: str, value: Any, builder: GraphBuilder) -> Value:
         """Return a metric as a scalar: one number a turn of a scan becomes their mean."""
         if isinstance(value, Real):
-            return Value.arithmetic.unary("constant", value)  # type: ignore[arg-type]
-        axes = axes_of([value.type]) if isinstance(value, Value) else []
+            return Value.arithmetic.constant(value)
+        axes = value.axes if isinstance(value, Value) else ()
         per_turn = [axis.name for axis in axes] == ["turn"]
         scalar = isinstance(value, Value) and isinstance(value.type, TensorType) and not axes
         if not scalar and not per_turn:

@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping, Sequence
 
 import attrs
 
-from flowrl.ir.builder import Rewriter
 from flowrl.ir.graph import CAPTURED, Graph, Node, Op, Value
 
 
@@ -14,14 +13,6 @@ def map_regions(op: Op, function: Callable[[Graph], Graph]) -> Op:
     if not regions:
         return op
     return attrs.evolve(op, **{name: function(graph) for name, graph in regions.items()})  # type: ignore[misc]
-
-
-def rebuild(graph: Graph, function: Callable[[Rewriter, Node], None]) -> Graph:
-    """Return a graph made by `function(out, node)` for each node in turn."""
-    out = Rewriter(graph)
-    for node in graph.nodes:
-        function(out, node)
-    return out.done()
 
 
 def used_inputs(graph: Graph) -> set[str]:
@@ -36,11 +27,9 @@ def drop_captures(node: Node) -> tuple[Op, tuple[Value, ...]]:
     regions = node.op.regions()
     if not regions:
         return node.op, node.args
-    groups = _groups(node)
-    first = len(node.args) - sum(len(outer) for _, outer in groups)
-    args = list(node.args[:first])
+    args = list(node.own_args)
     changed: dict[str, Graph] = {}
-    for names, outer in groups:
+    for names, outer in _groups(node):
         used = set().union(*(used_inputs(regions[name]) for name in names))
         keep = [i for i in range(len(outer)) if f"{CAPTURED}{i}" in used]
         args += [outer[i] for i in keep]
@@ -51,15 +40,10 @@ def drop_captures(node: Node) -> tuple[Op, tuple[Value, ...]]:
 
 def _groups(node: Node) -> Sequence[tuple[list[str], tuple[Value, ...]]]:
     """Return the regions that share captured arguments, with those arguments, in their order."""
-    groups: list[tuple[list[str], tuple[Value, ...]]] = []
-    for name in node.op.regions():
-        outer = node.op.captured(name, node.args)
-        shared = node.op.shares_captures and groups
-        if shared:
-            groups[0][0].append(name)
-        else:
-            groups.append(([name], outer))
-    return groups
+    names = list(node.op.regions())
+    if node.op.shares_captures:
+        return [(names, node.op.captured(names[0], node.args))]
+    return [([name], node.op.captured(name, node.args)) for name in names]
 
 
 def _rename(graph: Graph, renamed: Mapping[str, str]) -> Graph:

@@ -245,7 +245,7 @@ def _numbered(names: Sequence[str]) -> list[str]:
 
 
 def _as_value(leaf: Any) -> Value:
-    return leaf if isinstance(leaf, Value) else Value.arithmetic.unary("constant", leaf)
+    return leaf if isinstance(leaf, Value) else Value.arithmetic.constant(leaf)
 
 
 def _pair(result: Any) -> tuple[Any, dict[str, Value]]:

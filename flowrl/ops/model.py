@@ -4,7 +4,7 @@ from typing import Any
 
 import attrs
 
-from flowrl.ir.graph import Graph, Op, Value
+from flowrl.ir.graph import Graph, Op
 from flowrl.ir.signature import TypeRuleError
 from flowrl.ir.types import (
     Axis,
@@ -184,10 +184,6 @@ class Update(ModelOp):
         """The outputs of the model that the loss reads: `logprobs`, `entropy`, ..."""
         names = [n.removeprefix("new.") for n, _ in self.loss.inputs if n.startswith("new.")]
         return tuple(name for name in names if name != "version")
-
-    def captured(self, region: str, args: tuple[Value, ...]) -> tuple[Value, ...]:
-        """All three graphs see the same captured values."""
-        return args[len(args) - self.loss.captures() :] if self.loss.captures() else ()
 
     def result_names(self, count: int) -> tuple[str, ...]:
         """The model, and its statistics."""

@@ -8,6 +8,7 @@ from typing import Any
 import attrs
 
 from flowrl.errors import Location, ProgramError
+from flowrl.ir.builder import GraphBuilder
 from flowrl.ir.graph import Op, Value
 from flowrl.ir.signature import Signature, TypeRuleError
 from flowrl.ir.trace import bind, builder_of
@@ -156,41 +157,33 @@ def apply_many(
 
 
 def _values(name: str, args: list[Any]) -> list[Value]:
-    known = [arg for arg in args if isinstance(arg, Value)]
-    builder = builder_of(known, name)
-    return [
-        arg if isinstance(arg, Value) else builder.add(_constant(name, arg), (), _here())[0]
-        for arg in args
-    ]
+    builder = builder_of([arg for arg in args if isinstance(arg, Value)], name)
+    return [arg if isinstance(arg, Value) else _constant(builder, name, arg) for arg in args]
 
 
 def _frozen(option: Any) -> Any:
     return tuple(map(_frozen, option)) if isinstance(option, list | tuple) else option
 
 
-def _here() -> Location:
-    return Location.of_caller()
-
-
-def _constant(name: str, number: Any) -> Constant:
+def _constant(builder: GraphBuilder, name: str, number: Any) -> Value:
+    loc = Location.of_caller()
     if not isinstance(number, Real):
         raise ProgramError(
             f"{name}: expected a value of the program or a number; got {type(number).__name__}",
-            where=_here().excerpt(),
+            where=loc.excerpt(),
             hint="inside a program, tensors come from ops and from the program's arguments",
         )
-    return Constant(float(number))
+    return builder.add(Constant(float(number)), (), loc)[0]
 
 
 ELEMENTWISE = "number[...], number[...] -> f32[...]"
 COMPARISON = "number[...], number[...] -> bool[...]"
 LOGICAL = "bool[...], bool[...] -> bool[...]"
 BINARY = {
-    **dict.fromkeys(("add", "mul", "div", "pow", "minimum", "maximum"), ELEMENTWISE),
+    **dict.fromkeys(("add", "sub", "mul", "div", "pow", "minimum", "maximum"), ELEMENTWISE),
     **dict.fromkeys(("less", "less_equal", "greater", "greater_equal"), COMPARISON),
     **dict.fromkeys(("equal", "not_equal"), COMPARISON),
     **dict.fromkeys(("logical_and", "logical_or"), LOGICAL),
-    "sub": ELEMENTWISE,
 }
 UNARY = {
     **dict.fromkeys(("neg", "exp", "log", "abs", "float"), "number[...] -> f32[...]"),
@@ -207,26 +200,26 @@ class _Arithmetic:
         return apply(f"arithmetic:{name}", BINARY[name], Per.TOKEN, {"a": a, "b": b}, rule=rule)
 
     def unary(self, name: str, a: Value) -> Value:
-        if name == "constant":
-            return _values(name, [a])[0]
         rule = Rule.KEEP if name == "detach" else Rule.NONE
         return apply(f"arithmetic:{name}", UNARY[name], Per.TOKEN, {"a": a}, rule=rule)
 
+    def constant(self, number: Real) -> Value:
+        return _values("constant", [number])[0]
+
     def reduce(self, name: str, a: Value, over: str | None, mask: Value | None) -> Value:
-        axes = a.type.axes if isinstance(a.type, TensorType) else ()
-        inner = axes[-1].name if axes else ""
+        inner = a.axes[-1].name if a.axes else ""
         function = f"arithmetic:{name}"
         inside = "over='token', " if over else ""
         if inner == "token" and over in (None, "token") and mask is None:
             raise ProgramError(
                 f"{name}: a reduction of {a.type} over its tokens needs a mask; got none",
-                where=_here().excerpt(),
+                where=Location.of_caller().excerpt(),
                 hint=f"write `x.{name}({inside}mask=rollouts.mask)`",
             )
         if over is not None and over != inner:
             raise ProgramError(
                 f"{name}: can reduce {a.type} over its last axis, or over all; got over={over!r}",
-                where=_here().excerpt(),
+                where=Location.of_caller().excerpt(),
                 hint=f"reduce the inner axes first: `x.{name}(over={inner!r}).{name}(...)`",
             )
         options = {"over": over}
