@@ -3,7 +3,7 @@
 import os
 import pickle
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -13,7 +13,7 @@ from flowrl.rewards.call import Fault, Reply, call, described
 from flowrl.rewards.chunks import Chunk, Tally
 from flowrl.rewards.process import INSIDE, Worker, first_ready
 from flowrl.rewards.resolve import bind, called, columns, name_of, resolve
-from flowrl.rewards.routes import Route, Target
+from flowrl.rewards.routes import Route, Routes, Target
 from flowrl.rewards.scores import Scores
 from flowrl.rewards.spec import RewardSpec
 from flowrl.rewards.worker import Call, Key, Start, Started
@@ -45,28 +45,16 @@ class RewardPool:
         self._start = _pickled(Start(folder.resolve(), remote), "the rewards' options")
         self._workers = [Worker(self._start) for _ in range(workers if remote else 0)]
         takes = self._started() | {key: columns(f) for key, f in self._local.items()}
-        self._routes = {
-            reward: Route(
-                spec.by if isinstance(spec.function, Mapping) else None,
-                {v: Target(called(f), takes[reward, v]) for v, f in spec.functions.items()},
-            )
-            for reward, spec in specs.items()
-        }
-
-    @property
-    def needs(self) -> frozenset[str]:
-        """The columns that every row must have, whichever functions it picks."""
-        return frozenset().union(*(route.needs for route in self._routes.values()))
-
-    def check(self, rows: Iterable[Row]) -> None:
-        """Refuse rows that a reward cannot be called with, before anything is generated.
-
-        Raises:
-            RewardError: naming the first such row and what it lacks.
-        """
-        for row in rows:
-            for route in self._routes.values():
-                route.check(row)
+        self.routes = Routes(
+            {
+                reward: Route(
+                    spec.by if isinstance(spec.function, Mapping) else None,
+                    {v: Target(called(f), takes[reward, v]) for v, f in spec.functions.items()},
+                )
+                for reward, spec in specs.items()
+            }
+        )
+        """What rows must have to be scored."""
 
     def score(self, name: str, rows: Sequence[Row], completions: Sequence[str]) -> Scores:
         """Score completions with the reward called `name`; rows[i] is completion i's row.
@@ -79,7 +67,7 @@ class RewardPool:
                 f"there is no reward `{name}`{nearest(name, self._specs)}",
                 hint=f"the rewards are {', '.join(f'`{n}`' for n in self._specs) or 'none'}",
             )
-        tally = Tally(self._routes[name], rows, completions, self._specs[name].batch)
+        tally = Tally(self.routes.of[name], rows, completions, self._specs[name].batch)
         self._renew()
         try:
             self._hand_out(name, tally)

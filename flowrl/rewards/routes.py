@@ -1,6 +1,6 @@
 """Which function scores a row, and whether the row has what that function needs."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import attrs
 
@@ -63,6 +63,28 @@ class Route:
         missing = sorted(target.takes.needed - row.columns.keys())
         if missing:
             raise _lacks(row, missing[0], f"the reward function `{target.function}` needs")
+
+
+@attrs.frozen
+class Routes:
+    """The functions of all rewards, by the reward's name: what rows must have."""
+
+    of: Mapping[str, Route]
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """The columns that every row must have, whichever functions it picks."""
+        return frozenset().union(*(route.needs for route in self.of.values()))
+
+    def check(self, rows: Iterable[Row]) -> None:
+        """Refuse rows that a reward cannot be called with, before anything is generated.
+
+        Raises:
+            RewardError: naming the first such row and what it lacks.
+        """
+        for row in rows:
+            for route in self.of.values():
+                route.check(row)
 
 
 def _lacks(row: Row, column: str, needed_by: str) -> RewardError:

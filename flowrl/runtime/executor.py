@@ -2,7 +2,8 @@
 
 import time
 from collections.abc import Mapping
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol
 
 import attrs
 import torch
@@ -35,6 +36,26 @@ class Step:
     metrics: dict[str, float]
     seconds: dict[str, float]
     elapsed: float
+
+
+class Executor(Protocol):
+    """What runs a plan, step by step."""
+
+    def first(self) -> Carry:
+        """Return the carry before the first step."""
+        ...
+
+    def step(self, carry: Carry, data: Mapping[str, Any], step: int) -> Step:
+        """Run step number `step` (from 0) on the rows at the cursors `data`, which move."""
+        ...
+
+    def save(self, folder: str) -> dict[str, int]:
+        """Write each trained model to `folder/<role>`; return its version, by role."""
+        ...
+
+    def versions(self, role: str, carry: Carry) -> tuple[int, int]:
+        """Return the version of a role that its generator has, and that of a carry."""
+        ...
 
 
 @attrs.frozen(eq=False)
@@ -105,6 +126,17 @@ class LocalExecutor:
             dict(self.host.seconds),
             time.perf_counter() - start,
         )
+
+    def save(self, folder: str) -> dict[str, int]:
+        """Write each trained model to `folder/<role>`; return its version, by role."""
+        trained = {r: m for r, m in self.host.models.items() if hasattr(m.engine, "update")}
+        for role, model in trained.items():
+            model.engine.save(str(Path(folder) / role))  # type: ignore[attr-defined]
+        return {role: model.version for role, model in trained.items()}
+
+    def versions(self, role: str, carry: Carry) -> tuple[int, int]:
+        """Return the version of a role that its generator has, and that of a carry."""
+        return self.host.loaded[role][1], carry[role].version
 
 
 def carried(spec: Input, carry: Carry) -> dict[str, Any]:

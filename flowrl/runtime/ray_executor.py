@@ -1,7 +1,9 @@
 """The Ray executor: runs the steps of a plan on pools of workers."""
 
+import sys
 import time
 from collections.abc import Callable, Mapping
+from operator import attrgetter
 from typing import Any
 
 import attrs
@@ -11,6 +13,7 @@ from ray import cloudpickle
 from flowrl.ir.graph import Graph
 from flowrl.ir.plan import Plan, functions_of
 from flowrl.ir.program import Input, Kind
+from flowrl.ops.model import Generate
 from flowrl.runtime.channels import Line
 from flowrl.runtime.controller import EXAMPLES, IDS, PROMPTS, Controller, Held, Place
 from flowrl.runtime.executor import Carry, Step, carried, next_carry
@@ -28,12 +31,10 @@ class Job:
         plan: what runs.
         source: the plan's graph, with the places of its nodes in the user's files.
         inputs: the program's arguments.
-        rows_per_step: rows of the data that each data input gets.
         roles: what each role loads.
         tokenizers: by role.
         data: opens each data input, given what rewards need; called by the worker of the data.
-        rewards: imports the reward functions; called by the worker of the rewards. None if
-            they are imported already, or there are none.
+        rewards: imports the reward functions; called by the worker of the rewards.
         seed: of everything random.
         drop_failed: drop the group of a failed reward; else it scores 0.
         threads: of each worker.
@@ -44,11 +45,10 @@ class Job:
     plan: Plan
     source: Graph
     inputs: tuple[Input, ...]
-    rows_per_step: int
     roles: Mapping[str, RoleSetup]
     tokenizers: Mapping[str, Any]
     data: Callable[[Any], Mapping[str, Data]]
-    rewards: Callable[[], Rewards] | None = None
+    rewards: Callable[[], Rewards]
     seed: int = 0
     drop_failed: bool = False
     threads: int = 1
@@ -58,23 +58,59 @@ class Job:
 class RayExecutor:
     """Runs one plan, step by step; what it returns is what `LocalExecutor` returns.
 
+    Rewards and data are opened before models are loaded: their errors come cheap.
+
     Args:
         job: what to run.
         pools: the workers; other plans may be on them.
-
-    Raises:
-        FlowrlError: a reward, a row or a model can't be used.
     """
 
     def __init__(self, job: Job, pools: Pools) -> None:
         self.job, self.pools = job, {p.name: pools[p.name] for p in job.plan.pools}
-        functions = functions_of(job.source)
-        self.graph = job.plan.graph(functions)
+        self.functions = functions_of(job.source)
+        self.graph = job.plan.graph(self.functions)
         data = self._line("data")
         self.controller = Controller(job.name, self.graph, job.source, self.pools, data)
-        self.sentences: list[str] = self._open(data)
-        """About the data of each input."""
-        self._load(_packed(functions))
+        self.columns: Any = None
+        """What rows must have to be scored; where it is, once rewards are open."""
+        self.rows_per_step = 0
+
+    def open_rewards(self) -> None:
+        """Import the reward functions.
+
+        Raises:
+            RewardError: one can't be found or imported.
+        """
+        self.columns = self.controller.tell(
+            self._line("reward"), (), "open_rewards", self.job.rewards
+        )
+
+    def open_data(self, columns: Any = None) -> list[tuple[int, str]]:
+        """Read the data; return the rows and a sentence of each input.
+
+        Args:
+            columns: those of the executor that has opened the rewards, if it is another.
+
+        Raises:
+            FlowrlError: a source or a row can't be used.
+        """
+        line, job, columns = self.controller.data, self.job, columns or self.columns
+        return self.controller.ask(line, "open_data", job.name, job.data, columns)  # type: ignore[no-any-return]
+
+    def load(self, rows_per_step: int) -> None:
+        """Load the models; each step gets so many rows of each data input.
+
+        Raises:
+            EngineError: a model can't be loaded.
+        """
+        self.rows_per_step, job = rows_per_step, self.job
+        plan, functions = job.plan.to_json(), _packed(self.functions)
+        given = job.roles, job.tokenizers, job.seed, job.drop_failed, job.threads, job.loan
+        for pool, lines in self.pools.items():
+            for line in lines:
+                setup = Setup(plan, functions, pool, *given)
+                self.controller.tell(line, (), "load", job.name, setup, line is lines[0])
+        self.controller.settle()
 
     def cursors(self) -> dict[str, Place]:
         """Return the start of each data input."""
@@ -86,7 +122,7 @@ class RayExecutor:
         carry: Carry = {}
         for spec in self.job.inputs:
             if spec.kind is Kind.MODEL and spec.name in used:
-                carry[spec.name] = self._model(spec.name)
+                carry[spec.name] = self.model(spec.name)
             if spec.kind is Kind.CARRY:
                 carry[spec.name] = spec.initial
         return carry
@@ -110,7 +146,7 @@ class RayExecutor:
         for spec in self.job.inputs:
             if spec.kind is Kind.DATA:
                 fields = PROMPTS if spec.data == "Prompts" else EXAMPLES
-                values |= controller.rows(spec.name, self.job.rows_per_step, spec.name, fields)
+                values |= controller.rows(spec.name, self.rows_per_step, spec.name, fields)
             else:
                 values |= carried(spec, carry)
         known = [values.get(name) for name, _ in self.graph.inputs]
@@ -127,8 +163,19 @@ class RayExecutor:
             time.perf_counter() - start,
         )
 
+    def model(self, role: str = "policy") -> Held:
+        """Return the model of a role as it is now."""
+        owner = self.job.loan or Loan(self.job.name, role, self.graph.input(role).pool)
+        line = self.pools[owner.pool][0]
+        held = Held(next(IDS), [line])
+        self.controller.tell(line, (), "model", owner.plan, owner.role, role, held.id)
+        return held
+
     def save(self, folder: str) -> dict[str, int]:
-        """Have each trained model written to a folder in `folder`; return the versions by role."""
+        """Have each trained model written to `folder/<role>`; return its version, by role.
+
+        The folder must be where the workers are: on several machines, a shared one.
+        """
         trained = [role for role, uses in uses_of(self.graph).items() if uses.trains]
         return {
             role: self.controller.ask(
@@ -137,38 +184,12 @@ class RayExecutor:
             for role in trained
         }
 
-    def _open(self, data: Line) -> list[str]:
-        columns = None
-        if self.job.rewards:
-            columns = self.controller.tell(
-                self._line("reward"), (), "open_rewards", self.job.rewards
-            )
-        return self.controller.ask(data, "open_data", self.job.name, self.job.data, columns)  # type: ignore[no-any-return]
-
-    def _load(self, functions: bytes) -> None:
-        job = self.job
-        for pool, lines in self.pools.items():
-            setup = Setup(
-                job.plan.to_json(),
-                functions,
-                pool,
-                job.roles,
-                job.tokenizers,
-                job.seed,
-                job.drop_failed,
-                job.threads,
-                job.loan,
-            )
-            for line in lines:
-                self.controller.tell(line, (), "load", job.name, setup, line is lines[0])
-        self.controller.settle()
-
-    def _model(self, role: str) -> Held:
-        owner = self.job.loan or Loan(self.job.name, role, self.graph.input(role).pool)
-        line = self.pools[owner.pool][0]
-        held = Held(next(IDS), [line])
-        self.controller.tell(line, (), "model", owner.plan, owner.role, role, held.id)
-        return held
+    def versions(self, role: str, carry: Carry) -> tuple[int, int]:
+        """Return the version of a role that its generator has, and that of a carry."""
+        uses = uses_of(self.graph)[role]
+        pool = next(node.pool for node in uses.nodes if isinstance(node.op, Generate))
+        loaded = self.controller.ask(self.pools[pool][0], "loaded", self.job.name, role)
+        return loaded, self.controller.number(attrgetter("version"), carry[role])
 
     def _numbers(self, named: Mapping[str, Any]) -> dict[str, Any]:
         """Return outputs with scalars as numbers; models stay where they are."""
@@ -203,8 +224,6 @@ class RayExecutor:
 
 def _packed(functions: Mapping[Any, Callable[..., Any]]) -> bytes:
     """Pickle users' functions with what their files define: workers may not have the files."""
-    import sys
-
     modules = {sys.modules[f.__module__] for f in functions.values()}
     for module in modules:
         cloudpickle.register_pickle_by_value(module)

@@ -33,9 +33,8 @@ class Rewards(Protocol):
         """What rows must have; for whoever opens the data."""
         ...
 
-    @property
-    def score(self) -> ScoreFunction:
-        """Calls them."""
+    def score(self, plan: str) -> ScoreFunction:
+        """Return what calls them for a plan."""
         ...
 
     def close(self) -> None:
@@ -45,6 +44,11 @@ class Rewards(Protocol):
 
 class Data(Protocol):
     """The rows of one data input."""
+
+    @property
+    def rows(self) -> int:
+        """How many there are."""
+        ...
 
     def cursor(self) -> Cursor:
         """Return a place in them."""
@@ -144,18 +148,18 @@ class Worker:
 
     def open_data(
         self, plan: str, opening: Callable[[Any], Mapping[str, Data]], columns: Box | None
-    ) -> list[str]:
-        """Read the data of a plan's inputs; return a sentence about each."""
+    ) -> list[tuple[int, str]]:
+        """Read the data of a plan's inputs; return the rows and a sentence of each."""
         known = channels.get(columns)[0] if columns else None
         opened = opening(known)
         self.cursors |= {(plan, name): data.cursor() for name, data in opened.items()}
-        return [data.sentence() for data in opened.values()]
+        return [(data.rows, data.sentence()) for data in opened.values()]
 
     def load(self, plan: str, setup: Setup, lead: bool) -> None:
         """Load this worker's part of a plan, under a name; `lead` has the pool's values."""
         pin_threads(setup.threads)
         graph = Plan.from_json(setup.plan).graph(cloudpickle.loads(setup.functions))
-        score = self.rewards.score if self.rewards else None
+        score = self.rewards.score(plan) if self.rewards else None
         host = Host(seed=setup.seed, score=score, drop_failed=setup.drop_failed)
         if setup.loan:
             self._borrow(setup, graph, host)
@@ -249,6 +253,10 @@ class Worker:
         """Return what was counted in this step, and the seconds by kind of op."""
         host = self.parts[plan].it.host
         return dict(host.counts), dict(host.seconds)
+
+    def loaded(self, plan: str, role: str) -> int:
+        """Return the version of a role that its generator has."""
+        return self.parts[plan].it.host.loaded[role][1]
 
     def save(self, plan: str, role: str, folder: str) -> int:
         """Write a trained model as transformers does; return its version."""

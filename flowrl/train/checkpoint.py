@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from flowrl.runtime.host import Host
-from flowrl.runtime.rows import Cursor
+from flowrl.runtime.executor import Executor
 from flowrl.train.folder import writing
 
 STATE = "state.json"
@@ -18,10 +17,10 @@ STATE = "state.json"
 def save_checkpoint(
     folder: Path,
     step: int,
-    host: Host,
+    executor: Executor,
     tokenizers: Mapping[str, Any],
     carried: Mapping[str, Any],
-    cursors: Mapping[str, Cursor],
+    cursors: Mapping[str, Any],
 ) -> None:
     """Write the trained models, the carried values and the place in the data.
 
@@ -31,7 +30,7 @@ def save_checkpoint(
         folder: of the checkpoint, which isn't there yet; each trained role gets a folder inside,
             with its tokenizer.
         step: how many steps are done.
-        host: has the models.
+        executor: has the models.
         tokenizers: by role.
         carried: the values of `fl.Carry` arguments after that step, by name.
         cursors: the place in the data of each input.
@@ -40,20 +39,18 @@ def save_checkpoint(
         RunFileError: it can't be written.
     """
     draft = folder.with_name(f".{folder.name}.{os.getpid()}")
-    trained = {r: m for r, m in host.models.items() if hasattr(m.engine, "update")}
-    state = {
-        "step": step,
-        "versions": {role: model.version for role, model in trained.items()},
-        "carry": dict(carried),
-        "data": {name: cursor.position for name, cursor in cursors.items()},
-    }
     try:
         with writing(folder):
             draft.mkdir()
-            for role, model in trained.items():
-                (draft / role).mkdir()
-                model.engine.save(str(draft / role))  # type: ignore[attr-defined]
+            versions = executor.save(str(draft))
+            for role in versions:
                 tokenizers[role].save_pretrained(draft / role)
+            state = {
+                "step": step,
+                "versions": versions,
+                "carry": dict(carried),
+                "data": {name: cursor.position for name, cursor in cursors.items()},
+            }
             (draft / STATE).write_text(json.dumps(state, indent=1))
             draft.rename(folder)
     finally:

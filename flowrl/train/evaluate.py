@@ -1,100 +1,98 @@
 """Evaluation: a program without updates, run on held-out prompts."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import attrs
 
+from flowrl.compiler.cluster import Cluster
 from flowrl.config.programs import load_program
 from flowrl.config.run_file import RunFile, load_run_file
 from flowrl.config.schema import EvalTable
 from flowrl.data.dataset import Dataset
 from flowrl.errors import RunFileError
-from flowrl.rewards.pool import RewardPool
-from flowrl.rewards.scoring import score_function
-from flowrl.runtime.engine import Generator, load
-from flowrl.runtime.executor import LocalExecutor
-from flowrl.runtime.host import Host, Resident
-from flowrl.runtime.local import RoleSetup, load_models, pin_threads
+from flowrl.runtime.executor import Executor, LocalExecutor
+from flowrl.runtime.host import Handle, Host, Resident
+from flowrl.runtime.local import RoleSetup, load_generator, load_models, pin_threads
 from flowrl.stages import Lowered, trace
-from flowrl.train.prepare import (
-    load_tokenizers,
-    lower,
-    open_one,
-    open_pool,
-    reader,
-    role_setup,
-)
+from flowrl.train.opening import EVALUATION, DataOpening, OpenRewards, RewardOpening
+from flowrl.train.prepare import load_tokenizers, lower, reader, role_setup
 
 
 @attrs.frozen(eq=False)
 class Evaluation:
     """Held-out prompts, and the program that scores a model on them.
 
-    Its seeds are its own, so that it changes nothing in training; each evaluation draws the same.
-
     Attributes:
-        lowered: `programs/evaluate.py`, as `[eval]` sets it.
-        data: the held-out prompts.
-        prompts: how many of them, from the first.
-        host: its own, with what it needs but for the model.
+        executor: runs that program.
+        model: returns the model as it is now.
+        cursors: returns the start of the data.
     """
 
-    lowered: Lowered
-    data: Dataset
-    prompts: int
-    host: Host
+    executor: Executor
+    model: Callable[[], Any]
+    cursors: Callable[[], Mapping[str, Any]]
 
-    def sample_with(self, generator: Generator | None) -> None:
-        """Sample with the generator of a training, or with one of its own if that has none."""
-        if generator is None:
-            setup, tokenizer = self.lowered.models["policy"], self.host.decoders["policy"]
-            generator = load("generate", setup.generator)(setup.model, tokenizer)
-        self.host.generators = {"policy": generator}
-
-    def run(self, model: Resident) -> dict[str, float]:
-        """Return the metrics of a model as it is now: `eval/reward`, `eval/greedy`, ..."""
-        self.host.models = {"policy": Resident("policy", model.engine, model.version)}
-        inputs = self.lowered.traced.inputs
-        executor = LocalExecutor(self.lowered.graph, inputs, self.host, self.prompts)
-        done = executor.step(executor.first(), {"prompts": self.data.cursor()}, 0)
+    def run(self) -> dict[str, float]:
+        """Return the metrics of the model as it is now: `eval/reward`, `eval/greedy`, ..."""
+        done = self.executor.step({"policy": self.model()}, self.cursors(), 0)
         return {f"eval/{name}": value for name, value in done.metrics.items()}
 
 
+def seed_of(run: RunFile) -> int:
+    """Return the seed of evaluations: each draws the same, and changes nothing in training."""
+    return Host(seed=run.train.seed).seed_of(-1)
+
+
 def open_evaluation(
-    run: RunFile, setup: RoleSetup, tokenizer: Any, pool: RewardPool
-) -> Evaluation | None:
-    """Return the evaluation that `[eval]` describes, if there is one.
+    run: RunFile,
+    lowered: Lowered,
+    data: Dataset,
+    rewards: OpenRewards,
+    training: Host,
+    role: str,
+    tokenizer: Any,
+) -> Evaluation:
+    """Return an evaluation in this process.
 
     Args:
         run: the run file.
-        setup: of the model that is evaluated.
-        tokenizer: of that model.
-        pool: calls the rewards.
-
-    Raises:
-        FlowrlError: the data or the settings can't be used.
+        lowered: `programs/evaluate.py`, as `[eval]` sets it.
+        data: the held-out prompts.
+        rewards: score the completions.
+        training: has the model, and its generator unless training doesn't sample from it.
+        role: the model's, there.
+        tokenizer: of the model.
     """
-    if run.eval is None:
-        return None
-    lowered = lower_evaluation(run, run.eval, setup)
-    data = open_one(run, "eval.data", "prompts", tokenizer, pool)
-    setup, policy = lowered.models["policy"], run.reward.on_reward_error
+    setup = lowered.models["policy"]
     host = Host(
+        generators={
+            "policy": training.generators.get(role) or load_generator(setup, tokenizer),
+        },
         sampling={"policy": setup.sampling},
         decoders={"policy": tokenizer},
-        score=score_function(pool, policy),
-        drop_failed=policy == "drop_group",
+        score=rewards.score(EVALUATION),
+        drop_failed=run.reward.on_reward_error == "drop_group",
         sequences_per_block={"policy": setup.sequences_per_block},
-        seed=Host(seed=run.train.seed).seed_of(-1),
+        seed=seed_of(run),
     )
-    in_order = attrs.evolve(data, shuffle=False, sampler=None, epochs=None)
-    return Evaluation(lowered, in_order, min(data.rows, run.eval.prompts or data.rows), host)
+
+    def model() -> Handle:
+        now = training.models[role]
+        return Handle(Resident("policy", now.engine, now.version), now.version)
+
+    assert run.eval is not None
+    count = min(data.rows, run.eval.prompts or data.rows)
+    executor = LocalExecutor(lowered.graph, lowered.traced.inputs, host, count)
+    return Evaluation(executor, model, lambda: {"prompts": data.cursor()})
 
 
-def lower_evaluation(run: RunFile, table: EvalTable, setup: RoleSetup) -> Lowered:
-    """Return `programs/evaluate.py` as `[eval]` sets it."""
+def lower_evaluation(
+    run: RunFile, table: EvalTable, setup: RoleSetup, cluster: Cluster | None = None
+) -> Lowered:
+    """Return `programs/evaluate.py` as `[eval]` sets it, for the model that `setup` is of."""
     reward = table.reward or next(iter(run.reward.functions))
     program = load_program("evaluate")
     names = ("samples", "temperature", "greedy", "pass_at")
@@ -102,7 +100,7 @@ def lower_evaluation(run: RunFile, table: EvalTable, setup: RoleSetup) -> Lowere
     if table.max_tokens:
         sampling = attrs.evolve(setup.sampling, max_tokens=table.max_tokens)
         setup = attrs.evolve(setup, sampling=sampling)
-    return trace(program, **settings).lower(models={"policy": setup})
+    return trace(program, **settings).lower(cluster, {"policy": setup})
 
 
 def eval_checkpoint(
@@ -135,15 +133,14 @@ def eval_checkpoint(
     spec = attrs.evolve(setup.model, path=str(_folder(checkpoint, role)))
     lowered = lower_evaluation(run, run.eval, attrs.evolve(setup, model=spec))
     tokenizers = load_tokenizers(lowered)
-    with open_pool(run) as pool:
-        evaluation = open_evaluation(run, lowered.models["policy"], tokenizers["policy"], pool)
-        assert evaluation is not None
-        say(evaluation.data.sentence())
+    with closing(RewardOpening.of(run)()) as rewards:
+        data = DataOpening.held_out(run, tokenizers["policy"])(rewards.columns)["prompts"]
+        say(data.sentence())
         pin_threads(run.engines.threads)
         host = Host()
         load_models(lowered.graph, lowered.models, tokenizers, host)
-        evaluation.sample_with(host.generators["policy"])
-        metrics = evaluation.run(host.models["policy"])
+        given = run, lowered, data, rewards, host, "policy", tokenizers["policy"]
+        metrics = open_evaluation(*given).run()
     for name, value in metrics.items():
         say(f"{name}: {value:.4f}")
     return metrics

@@ -131,9 +131,9 @@ def trained(monkeypatch):
     """Return the models of the run, by role, as they are when the last checkpoint is written."""
     kept = {}
 
-    def save(folder, step, host, *rest):
-        kept.update(host.models)
-        save_checkpoint(folder, step, host, *rest)
+    def save(folder, step, executor, *rest):
+        kept.update(executor.host.models)
+        save_checkpoint(folder, step, executor, *rest)
 
     monkeypatch.setattr("flowrl.train.run.save_checkpoint", save)
     return kept

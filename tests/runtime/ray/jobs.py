@@ -2,7 +2,7 @@
 
 import attrs
 
-from flowrl.runtime.ray_executor import Job
+from flowrl.runtime.ray_executor import Job, RayExecutor
 from tests.runtime import steps
 
 
@@ -11,7 +11,9 @@ class Letters:
     """Rewards as a worker opens them: the share of small letters, and the length."""
 
     columns = None
-    score = staticmethod(steps.letters)
+
+    def score(self, plan):
+        return steps.letters
 
     def close(self):
         pass
@@ -27,6 +29,10 @@ class InMemory:
     def __call__(self, columns):
         return {"prompts": self}
 
+    @property
+    def rows(self):
+        return len(self.texts)
+
     def cursor(self):
         return steps.Texts(self.tokenizer, self.texts)
 
@@ -34,17 +40,14 @@ class InMemory:
         return f"{len(self.texts)} texts"
 
 
-def job(lowered, tokenizer, *, name="run", rows=4, rewards=Letters, **changes):
-    """Return a lowered program as a job, on rows and rewards in memory."""
-    return Job(
-        name,
-        lowered.plan,
-        lowered.graph,
-        lowered.traced.inputs,
-        rows,
-        lowered.models,
-        dict.fromkeys(lowered.models, tokenizer),
-        InMemory(tokenizer),
-        rewards,
-        **changes,
-    )
+def executor(lowered, tokenizer, pools, *, rows=4, rewards=Letters, **changes):
+    """Return what runs a lowered program on pools, on rows and rewards in memory."""
+    tokenizers = dict.fromkeys(lowered.models, tokenizer)
+    plan, source, inputs = lowered.plan, lowered.graph, lowered.traced.inputs
+    data = InMemory(tokenizer)
+    job = Job("run", plan, source, inputs, lowered.models, tokenizers, data, rewards, **changes)
+    made = RayExecutor(job, pools)
+    made.open_rewards()
+    made.open_data()
+    made.load(rows)
+    return made

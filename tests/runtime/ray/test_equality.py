@@ -7,7 +7,6 @@ from safetensors.torch import load_file
 import flowrl as fl
 from flowrl import ops
 from flowrl.compiler.cluster import Cluster, Pool
-from flowrl.runtime.ray_executor import RayExecutor
 from programs.grpo import grpo
 from programs.ppo import ppo
 from tests.runtime import steps
@@ -64,7 +63,7 @@ def on_ray(model_folder, tokenizer, pools, tmp_path):
         traced = fl.trace(program, **hyperparameters)
         lowered = traced.lower(Cluster(split), steps.roles(traced, model_folder, block=4))
         sizes = dict.fromkeys([pool.name for pool in split], 1) | dict(workers)
-        there = RayExecutor(jobs.job(lowered, tokenizer), pools(**sizes))
+        there = jobs.executor(lowered, tokenizer, pools(**sizes))
         metrics, carry = run(there, there.cursors())
         there.save(str(tmp_path))
         return metrics, carry, tmp_path

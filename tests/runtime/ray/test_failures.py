@@ -12,7 +12,6 @@ from flowrl.compiler.cluster import Cluster, Pool
 from flowrl.data.record import RowError
 from flowrl.errors import EngineError, FlowrlError
 from flowrl.runtime.pools import PoolSize, RaySpec, started
-from flowrl.runtime.ray_executor import RayExecutor
 from tests.runtime import steps
 from tests.runtime.ray import jobs
 
@@ -56,9 +55,11 @@ class Silent:
 
     columns = None
 
-    @staticmethod
-    def score(functions, rows, completions, samples, step):
-        raise ValueError("no score today")
+    def score(self, plan):
+        def score(functions, rows, completions, samples, step):
+            raise ValueError("no score today")
+
+        return score
 
     def close(self):
         pass
@@ -71,9 +72,7 @@ def error_of(pools, model_folder, tokenizer):
     def error_of(program, **changes):
         traced = fl.trace(program)
         lowered = traced.lower(Cluster(POOLS), steps.roles(traced, model_folder))
-        there = RayExecutor(
-            jobs.job(lowered, tokenizer, **changes), pools(train=1, rollout=2, data=1)
-        )
+        there = jobs.executor(lowered, tokenizer, pools(train=1, rollout=2, data=1), **changes)
         with pytest.raises(FlowrlError) as raised:
             there.step(there.first(), there.cursors(), 0)
         return re.sub(r":\d+\b|\d+ \|", ":N", str(raised.value))

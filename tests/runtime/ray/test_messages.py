@@ -7,7 +7,6 @@ from ray._private.worker import global_worker
 
 import flowrl as fl
 from flowrl.compiler.cluster import Cluster, Pool
-from flowrl.runtime.ray_executor import RayExecutor
 from programs.grpo import grpo
 from programs.ppo import ppo
 from tests.runtime import steps
@@ -38,9 +37,8 @@ def test_no_message_of_five_steps_is_over_4_kilobytes(
 
     traced = fl.trace(program, **hyperparameters)
     lowered = traced.lower(Cluster(POOLS), steps.roles(traced, model_folder))
-    there = RayExecutor(
-        jobs.job(lowered, tokenizer, rows=32),
-        pools(measure, train=1, rollout=2, reference=1, data=1),
+    there = jobs.executor(
+        lowered, tokenizer, pools(measure, train=1, rollout=2, reference=1, data=1), rows=32
     )
     carry, places = there.first(), there.cursors()
     for number in range(5):
@@ -60,9 +58,7 @@ def test_no_message_of_five_steps_is_over_4_kilobytes(
 def test_a_value_that_nothing_reads_any_more_is_forgotten(pools, model_folder, tokenizer):
     traced = fl.trace(ppo, minibatch=2)
     lowered = traced.lower(Cluster(POOLS), steps.roles(traced, model_folder))
-    there = RayExecutor(
-        jobs.job(lowered, tokenizer), pools(train=1, rollout=1, reference=1, data=1)
-    )
+    there = jobs.executor(lowered, tokenizer, pools(train=1, rollout=1, reference=1, data=1))
     carry, places, kept = there.first(), there.cursors(), []
 
     for number in range(3):

@@ -1,0 +1,103 @@
+"""A run on pools of Ray's workers: what runs where."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
+from typing import Any
+
+import attrs
+
+from flowrl.compiler.cluster import Cluster
+from flowrl.config.run_file import RunFile
+from flowrl.config.schema import PoolSpec
+from flowrl.runtime.pools import Pools, PoolSize, RaySpec, started
+from flowrl.runtime.ray_executor import Job, RayExecutor
+from flowrl.runtime.worker import Loan
+from flowrl.stages import Lowered
+from flowrl.train.evaluate import lower_evaluation, seed_of
+from flowrl.train.opening import EVALUATION, TRAINING, DataOpening, RewardOpening
+from flowrl.train.prepare import reader
+
+
+def pools_of(run: RunFile, cluster: Cluster) -> AbstractContextManager[Pools]:
+    """Start the workers that `[cluster]` asks for.
+
+    Raises:
+        EngineError: Ray can't be used, or lacks what the pools take.
+    """
+    table = run.cluster
+    specs = {pool.name: table.pools.get(pool.name, PoolSpec()) for pool in cluster.pools}
+    sizes = tuple(PoolSize(name, p.workers, p.gpus, p.cpus) for name, p in specs.items())
+    return started(RaySpec(sizes, table.address, table.num_gpus, table.worker_output))
+
+
+def described(cluster: Cluster, pools: Pools) -> Iterator[str]:
+    """Yield a line a pool: what it claims, and its workers."""
+    for pool in cluster.pools:
+        claims = ", ".join(pool.roles) or "everything else"
+        places = ", ".join(line.place for line in pools[pool.name])
+        yield f"pool {pool.name}: {claims}; {places}"
+
+
+def executors(
+    run: RunFile, lowered: Lowered, tokenizers: Mapping[str, Any], pools: Pools
+) -> tuple[RayExecutor, RayExecutor | None]:
+    """Return the executor of the program, and that of `[eval]` if there is one.
+
+    The second runs on the same workers, on the first one's model.
+    """
+    job = Job(
+        name=TRAINING,
+        plan=lowered.plan,
+        source=lowered.graph,
+        inputs=lowered.traced.inputs,
+        roles=lowered.models,
+        tokenizers=tokenizers,
+        data=DataOpening.of(run, lowered, tokenizers),
+        rewards=RewardOpening.of(run),
+        seed=run.train.seed,
+        drop_failed=run.reward.on_reward_error == "drop_group",
+        threads=run.engines.threads,
+    )
+    training = RayExecutor(job, pools)
+    if run.eval is None:
+        return training, None
+    role = reader(lowered)
+    scored = lower_evaluation(
+        run, run.eval, lowered.models[role], _as_policy(lowered.cluster, role)
+    )
+    own = attrs.evolve(
+        job,
+        name=EVALUATION,
+        plan=scored.plan,
+        source=scored.graph,
+        inputs=scored.traced.inputs,
+        roles=scored.models,
+        tokenizers={"policy": tokenizers[role]},
+        data=DataOpening.held_out(run, tokenizers[role]),
+        seed=seed_of(run),
+        loan=Loan(TRAINING, role, lowered.graph.input(role).pool),
+    )
+    return training, RayExecutor(own, pools)
+
+
+def _as_policy(cluster: Cluster, role: str) -> Cluster:
+    """Return the pools for a program whose only model, `policy`, is what `role` is here."""
+
+    def claim(name: str) -> str:
+        of, dot, use = name.partition(".")
+        return f"policy{dot}{use}" if of == role else name
+
+    others = ("data", "reward")
+    return Cluster(
+        tuple(
+            attrs.evolve(
+                pool,
+                roles=tuple(
+                    claim(name)
+                    for name in pool.roles
+                    if name in others or name.partition(".")[0] == role
+                ),
+            )
+            for pool in cluster.pools
+        )
+    )

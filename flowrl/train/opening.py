@@ -1,0 +1,162 @@
+"""What opens the rewards and the data of a run, in whichever process they are needed."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from flowrl.config.check import check_inputs
+from flowrl.config.run_file import RunFile
+from flowrl.data.dataset import Dataset
+from flowrl.data.opening import open_data
+from flowrl.data.spec import DataSpec, Kind
+from flowrl.ir.program import Kind as InputKind
+from flowrl.ops.model import Score
+from flowrl.rewards.pool import RewardPool
+from flowrl.rewards.routes import Routes
+from flowrl.rewards.scores import Policy
+from flowrl.rewards.scoring import score_function
+from flowrl.rewards.spec import RewardSpec
+from flowrl.runtime.host import ScoreFunction
+from flowrl.stages import Lowered
+from flowrl.train.loggers import SampleLog
+from flowrl.train.prepare import reader
+
+KINDS: dict[str, Kind] = {"Prompts": "prompts", "Examples": "examples", "Pairs": "pairs"}
+
+TRAINING, EVALUATION = "training", "evaluation"
+"""What the two plans of a run are called where they run."""
+
+
+@attrs.frozen(eq=False)
+class OpenRewards:
+    """Rewards that can be called.
+
+    Attributes:
+        pool: calls them.
+        scores: by the name of the plan that is scored.
+    """
+
+    pool: RewardPool
+    scores: Mapping[str, ScoreFunction]
+
+    @property
+    def columns(self) -> Routes:
+        """What rows must have."""
+        return self.pool.routes
+
+    def score(self, plan: str) -> ScoreFunction:
+        """Return what scores for a plan."""
+        return self.scores[plan]
+
+    def close(self) -> None:
+        """End the processes that call them."""
+        self.pool.close()
+
+
+@attrs.frozen
+class RewardOpening:
+    """Opens the rewards of a run.
+
+    Attributes:
+        specs: by name.
+        workers: processes that call them.
+        folder: where the relative paths of the functions start.
+        policy: what follows if one fails.
+        samples: how many completions of a training step to write out, and where.
+    """
+
+    specs: Mapping[str, RewardSpec]
+    workers: int
+    folder: Path
+    policy: Policy
+    samples: tuple[int, Path]
+
+    @classmethod
+    def of(cls, run: RunFile) -> "RewardOpening":
+        """Return what a run file says of rewards."""
+        table = run.reward
+        specs = {name: run.structure(RewardSpec, f"reward.{name}") for name in table.functions}
+        samples = (run.log.samples, run.folder / "samples.jsonl")
+        return cls(specs, table.workers, run.resolve("."), table.on_reward_error, samples)
+
+    def __call__(self) -> OpenRewards:
+        """Start the processes that call the functions.
+
+        Raises:
+            RewardError: a function can't be found or imported.
+        """
+        pool = RewardPool(self.specs, workers=self.workers, folder=self.folder)
+        plain = score_function(pool, self.policy)
+        count, file = self.samples
+        training = SampleLog(file, count, plain) if count else plain
+        return OpenRewards(pool, {TRAINING: training, EVALUATION: plain})
+
+
+@attrs.frozen
+class DataOpening:
+    """Opens the data of a program.
+
+    Attributes:
+        specs: where the rows of each data input are, and what they are made into, by its name.
+        tokenizer: of the model that reads them.
+        seed: of the run.
+        folder: where relative paths start.
+        scored: whether rewards are called on the rows.
+        in_order: draw them in the order of the source, for ever.
+    """
+
+    specs: Mapping[str, tuple[DataSpec, Kind]]
+    tokenizer: Any
+    seed: int
+    folder: Path
+    scored: bool = True
+    in_order: bool = False
+
+    @classmethod
+    def of(cls, run: RunFile, lowered: Lowered, tokenizers: Mapping[str, Any]) -> "DataOpening":
+        """Return what a run file says of each data input of a program.
+
+        Raises:
+            RunFileError: it describes other inputs.
+        """
+        inputs = {s.name: s.data for s in lowered.traced.inputs if s.kind is InputKind.DATA}
+        keys = check_inputs(run, lowered.traced.inputs)
+        specs = {n: (run.structure(DataSpec, key), KINDS[inputs[n]]) for n, key in keys.items()}
+        ops = [node.op for inner in lowered.graph.nested() for node in inner.nodes]
+        scored = any(isinstance(op, Score) for op in ops)
+        tokenizer = tokenizers[reader(lowered)]
+        return cls(specs, tokenizer, run.train.seed, run.resolve("."), scored)
+
+    @classmethod
+    def held_out(cls, run: RunFile, tokenizer: Any) -> "DataOpening":
+        """Return what a run file says of held-out prompts."""
+        specs: dict[str, tuple[DataSpec, Kind]] = {
+            "prompts": (run.structure(DataSpec, "eval.data"), "prompts")
+        }
+        return cls(specs, tokenizer, run.train.seed, run.resolve("."), in_order=True)
+
+    def __call__(self, columns: Routes) -> dict[str, Dataset]:
+        """Read the rows, which must have the columns that rewards need.
+
+        Raises:
+            DataError: a source or a row can't be used.
+            RewardError: a row lacks what a reward needs.
+        """
+        return {name: self._open(*of, columns) for name, of in self.specs.items()}
+
+    def _open(self, spec: DataSpec, kind: Kind, columns: Routes) -> Dataset:
+        data = open_data(
+            spec,
+            kind,
+            self.tokenizer,
+            seed=self.seed,
+            folder=self.folder,
+            needs=columns.needs if self.scored else frozenset(),
+        )
+        if self.scored:
+            columns.check(entry.row for entry in data.entries)
+        if not self.in_order:
+            return data
+        return attrs.evolve(data, shuffle=False, sampler=None, epochs=None)
