@@ -3,21 +3,12 @@
 import attrs
 
 from flowrl.errors import RunFileError
+from flowrl.ir.plan import Pool
 
+__all__ = ["OTHER_ROLES", "Cluster", "Pool"]
 
-@attrs.frozen
-class Pool:
-    """GPUs that act as one; 0 of them is the CPU.
-
-    Attributes:
-        name: as the run file calls it.
-        gpus: how many GPUs it has.
-        roles: what lives there: `policy`, or one use of it, `policy.generate`.
-    """
-
-    name: str
-    gpus: int = 0
-    roles: tuple[str, ...] = ()
+OTHER_ROLES = ("data", "reward")
+"""What a pool may hold besides models."""
 
 
 @attrs.frozen
@@ -27,8 +18,12 @@ class Cluster:
     pools: tuple[Pool, ...] = (Pool("main"),)
 
     def pool_of(self, role: str, use: str = "") -> str:
-        """Return the pool of a use of a role: that of `role.use`, of `role`, or the first."""
-        for name in (f"{role}.{use}", role):
+        """Return the pool of a use of a role: that of `role.use`, of `role`, or the first.
+
+        A model scores where it is trained, unless a pool claims `role.score`.
+        """
+        trained = [f"{role}.train"] if use == "score" else []
+        for name in (f"{role}.{use}", *trained, role):
             for pool in self.pools:
                 if name in pool.roles:
                     return pool.name
@@ -38,7 +33,7 @@ class Cluster:
         """Raise RunFileError if a pool claims a role that the program doesn't have."""
         for pool in self.pools:
             for claim in pool.roles:
-                if claim.partition(".")[0] not in roles | {"data", "reward"}:
+                if claim.partition(".")[0] not in (*roles, *OTHER_ROLES):
                     raise RunFileError(
                         f"pool `{pool.name}` claims `{claim}`, but the program has the roles "
                         f"{', '.join(sorted(roles))}",

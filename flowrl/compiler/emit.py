@@ -5,7 +5,7 @@ from typing import Any
 
 from flowrl.compiler.cluster import Cluster
 from flowrl.ir.graph import Graph
-from flowrl.ir.plan import Plan, PoolPlan, encode
+from flowrl.ir.plan import Plan, encode
 
 
 def emit(graph: Graph, cluster: Cluster, sampling: Mapping[str, Mapping[str, Any]]) -> Plan:
@@ -14,5 +14,5 @@ def emit(graph: Graph, cluster: Cluster, sampling: Mapping[str, Mapping[str, Any
     Requires: every value has a pool. Ensures: `plan.graph()` is the same graph, and
     `Plan.from_json(plan.to_json())` the same plan.
     """
-    pools = tuple(PoolPlan(pool.name, pool.gpus, pool.roles) for pool in cluster.pools)
-    return Plan(graph.name, pools, {role: dict(x) for role, x in sampling.items()}, encode(graph))
+    given = {role: dict(settings) for role, settings in sampling.items()}
+    return Plan(graph.name, cluster.pools, given, encode(graph))

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from flowrl.compiler.cluster import Cluster, Pool
+from flowrl.compiler.cluster import OTHER_ROLES, Cluster, Pool
 from flowrl.compiler.findings import models_read
 from flowrl.compiler.groups import check_groups
 from flowrl.config.batches import batch_sentence, check_batches
@@ -43,7 +43,7 @@ def cluster_of(run: RunFile) -> Cluster:
     """
     claims = {name: spec.roles for name, spec in run.cluster.pools.items()} or {"main": ()}
     claimed = {role for roles in claims.values() for role in roles}
-    if run.cluster.executor == "ray" and (rest := {"data": 1, "reward": 1}.keys() - claimed):
+    if run.cluster.executor == "ray" and (rest := set(OTHER_ROLES) - claimed):
         claims["data"] = (*claims.get("data", ()), *sorted(rest))
     sizes = run.cluster.pools
     gpus = {name: sizes[name].gpus for name in sizes}

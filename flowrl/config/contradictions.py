@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
+from flowrl.compiler.cluster import OTHER_ROLES
 from flowrl.config.schema import OptimizerSettings, Tables
 from flowrl.config.structure import KeyPath, Problem, dotted
 from flowrl.config.types import as_toml
@@ -12,9 +13,6 @@ READ_BY = {
     "final_fraction": ("linear", "cosine", "flat_then_linear"),
 }
 """The schedules that read a key."""
-
-OTHER_ROLES = ("data", "reward")
-"""What a pool may hold besides models."""
 
 
 def contradictions(tables: Tables) -> Iterator[Problem]:

@@ -20,12 +20,18 @@ Functions = Mapping[tuple[str, str], Callable[..., Any]]
 
 
 @attrs.frozen
-class PoolPlan:
-    """A pool of the plan: its name, GPUs and the roles that it claims."""
+class Pool:
+    """GPUs that act as one; 0 of them is the CPU.
+
+    Attributes:
+        name: as the run file calls it.
+        gpus: how many GPUs it has.
+        roles: what lives there: `policy`, or one use of it, `policy.generate`.
+    """
 
     name: str
-    gpus: int
-    roles: tuple[str, ...]
+    gpus: int = 0
+    roles: tuple[str, ...] = ()
 
 
 @attrs.frozen
@@ -40,7 +46,7 @@ class Plan:
     """
 
     program: str
-    pools: tuple[PoolPlan, ...]
+    pools: tuple[Pool, ...]
     sampling: Mapping[str, Mapping[str, Any]]
     body: Mapping[str, Any]
 
@@ -70,7 +76,7 @@ class Plan:
                 f"expected a plan of format {FORMAT}; got {data.get('format')}",
                 hint="make it again with this version: `flowrl show PROGRAM --stage plan`",
             )
-        pools = tuple(PoolPlan(p["name"], p["gpus"], tuple(p["roles"])) for p in data["pools"])
+        pools = tuple(Pool(p["name"], p["gpus"], tuple(p["roles"])) for p in data["pools"])
         return cls(data["program"], pools, data["sampling"], data["body"])
 
 

@@ -30,6 +30,15 @@ def test_a_use_of_a_role_goes_where_the_run_file_says():
     }
 
 
+def test_a_model_scores_where_it_is_trained():
+    cluster = Cluster(
+        (Pool("rollout", 1, ("policy.generate",)), Pool("train", 1, ("policy.train",)))
+    )
+
+    assert cluster.pool_of("policy", "score") == "train"
+    assert cluster.pool_of("policy", "generate") == "rollout"
+
+
 def test_what_no_pool_claims_goes_to_the_first():
     graph = verify(place(grpo.trace().graph, CLUSTERS[2]))
 
