@@ -6,7 +6,7 @@ import attrs
 
 from flowrl.compiler.cluster import Cluster
 from flowrl.ir.builder import Rewriter
-from flowrl.ir.graph import CAPTURED, Graph, Node, Value
+from flowrl.ir.graph import CAPTURED, NEW, Graph, Node, Value
 from flowrl.ir.regions import map_regions
 from flowrl.ir.signature import Signature
 from flowrl.ops.model import Logprobs, Update
@@ -50,7 +50,7 @@ def _read_new(loss: Graph, same: set[str]) -> Graph:
     if not same:
         return loss
     out = Rewriter(loss)
-    logprobs = loss.input("new.logprobs")
+    logprobs = loss.input(f"{NEW}logprobs")
     detach = TensorOp(
         "arithmetic:detach",
         Signature.parse("f32[...] -> f32[...]", ("a",)),

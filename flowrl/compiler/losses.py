@@ -8,10 +8,10 @@ import attrs
 from flowrl.compiler.cluster import Cluster
 from flowrl.errors import Location
 from flowrl.ir.builder import GraphBuilder, Rewriter
-from flowrl.ir.graph import CAPTURED, Graph, Node, Value
+from flowrl.ir.graph import CAPTURED, FIXED, NEW, Graph, Node, Value
 from flowrl.ir.regions import map_regions, used_inputs
 from flowrl.ir.signature import Pattern, Signature
-from flowrl.ir.types import Axis, TensorType, axes_of
+from flowrl.ir.types import Axis, TensorType
 from flowrl.ops.model import Update
 from flowrl.ops.tensor import Constant, Per, TensorOp
 
@@ -87,7 +87,7 @@ class _Splitter:
             self.in_prologue[value] = self.prologue.input(name, value.type)
             self.in_part[value] = self.part.input(name, value.type)
             self.forms[value] = Form.FIXED if name.startswith(CAPTURED) else Form.ROWS
-            if name == "new.version":
+            if name == f"{NEW}version":
                 self.forms[value] = Form.FIXED
 
     def run(self) -> tuple[Graph, Graph]:
@@ -146,7 +146,7 @@ class _Splitter:
         """Make fixed values of the prologue inputs of the part."""
         for value in values:
             if value not in self.in_part:
-                name = f"fixed.{len(self.fixed)}"
+                name = f"{FIXED}{len(self.fixed)}"
                 self.fixed.append((name, self.in_prologue[value]))
                 self.in_part[value] = self.part.input(name, value.type)
 
@@ -165,12 +165,12 @@ class _Splitter:
         """Return the input of the part that holds the divisor; equal ones are computed once."""
         over = node.args[1:] or node.args[:1]
         divisor_op = _piece(op, "divisor", skip=1 if len(node.args) > 1 else 0)
-        shape = tuple(axes_of([over[0].type])) if len(node.args) == 1 else over
+        shape = over[0].axes if len(node.args) == 1 else over
         key = (divisor_op, shape)
         if key not in self.divisors:
             like = [self._shape(value, node) for value in over]
             (divisor,) = self.prologue.add(divisor_op, like, node.loc)
-            name = f"fixed.{len(self.fixed)}"
+            name = f"{FIXED}{len(self.fixed)}"
             self.fixed.append((name, divisor))
             self.divisors[key] = self.part.input(name, divisor.type)
         return self.divisors[key]
@@ -179,11 +179,10 @@ class _Splitter:
         """Return a value of the prologue in the shape of `value`, whose elements aren't read."""
         if value in self.in_prologue:
             return self.in_prologue[value]
-        axes = axes_of([value.type])
         for name, given in self.loss.inputs:
-            if name.startswith("new.") and axes_of([given.type]) == axes:
+            if name.startswith(NEW) and given.axes == value.axes:
                 return self.in_prologue[given]
-            if name.startswith("new.") and axes_of([given.type])[:-1] == axes:
+            if name.startswith(NEW) and given.axes[:-1] == value.axes:
                 if given not in self.per_sample:
                     args = [self.in_prologue[given]]
                     (self.per_sample[given],) = self.prologue.add(WITHOUT_LAST, args, node.loc)

@@ -3,10 +3,10 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from flowrl.ir.flow import plain, written_regions
 from flowrl.ir.graph import Graph, Value
 from flowrl.ir.matching import Item, Matching, Side, title
-from flowrl.ir.printer import show
+from flowrl.ir.nesting import written_regions
+from flowrl.ir.printer import plain, show
 
 SHOWN = 4
 """How many arguments of an op are printed."""

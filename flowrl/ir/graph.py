@@ -17,6 +17,12 @@ UNPLACED = ""
 CAPTURED = "outer."
 """How the inputs of a nested graph are named that come from the graph around it."""
 
+NEW = "new."
+"""How the inputs of a loss are named that the forward pass of its update gives."""
+
+FIXED = "fixed."
+"""How the inputs of a loss's part are named that its prologue gives."""
+
 
 class Op(ABC):
     """One kind of node. Subclasses are frozen attrs classes; their fields are the attributes."""

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import attrs
 
-from flowrl.ir.flow import sources, written_regions
 from flowrl.ir.graph import Graph, Node, Value
+from flowrl.ir.nesting import sources, written_regions
 from flowrl.ir.printer import show
 from flowrl.ir.types import ModelType
 

@@ -5,6 +5,7 @@ from enum import Enum
 from typing import Any
 
 from flowrl.ir.graph import CAPTURED, Graph, Node, Value
+from flowrl.ir.types import TensorType
 
 Names = dict[Value, str]
 
@@ -89,6 +90,13 @@ def show(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:g}"
     return f'"{value}"' if isinstance(value, str) and not value.isidentifier() else str(value)
+
+
+def plain(value: Value) -> str:
+    """Return a value's type without which axis of a name it is: `f32[prompt, sample]`."""
+    if not isinstance(value.type, TensorType):
+        return str(value.type).partition("[")[0]
+    return f"{value.type.dtype}[{', '.join(axis.name for axis in value.axes)}]"
 
 
 def _at(pool: str) -> str:

@@ -4,7 +4,7 @@ from typing import Any
 
 import attrs
 
-from flowrl.ir.graph import Graph, Op
+from flowrl.ir.graph import NEW, Graph, Op
 from flowrl.ir.signature import TypeRuleError
 from flowrl.ir.types import (
     Axis,
@@ -182,7 +182,7 @@ class Update(ModelOp):
     @property
     def reads(self) -> tuple[str, ...]:
         """The outputs of the model that the loss reads: `logprobs`, `entropy`, ..."""
-        names = [n.removeprefix("new.") for n, _ in self.loss.inputs if n.startswith("new.")]
+        names = [n.removeprefix(NEW) for n, _ in self.loss.inputs if n.startswith(NEW)]
         return tuple(name for name in names if name != "version")
 
     def result_names(self, count: int) -> tuple[str, ...]:

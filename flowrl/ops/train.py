@@ -5,7 +5,7 @@ from typing import Any
 
 from flowrl.errors import Location, ProgramError, nearest
 from flowrl.ir.builder import GraphBuilder
-from flowrl.ir.graph import Model, Value
+from flowrl.ir.graph import NEW, Model, Value
 from flowrl.ir.records import RECORDS, shown
 from flowrl.ir.trace import bind, builder_of, trace_region
 from flowrl.ir.types import (
@@ -49,7 +49,7 @@ class New:
     def read(self, name: str) -> Value:
         """Return an output of the model, as an input of the loss."""
         if name not in self._read:
-            self._read[name] = self._builder.input(f"new.{name}", self._types[name])
+            self._read[name] = self._builder.input(f"{NEW}{name}", self._types[name])
         return self._read[name]
 
     def __getattr__(self, name: str) -> Any:
@@ -164,7 +164,7 @@ def _check_loss(inner: GraphBuilder, value: Any, metrics: Mapping[str, Any]) -> 
 
 def depends_on_new(inner: GraphBuilder) -> set[Value]:
     """Return the values of a loss that a gradient reaches."""
-    reached = {value for name, value in inner.inputs if name.startswith("new.")}
+    reached = {value for name, value in inner.inputs if name.startswith(NEW)}
     for node in inner.nodes:
         if node.op.name != "detach" and not reached.isdisjoint(node.args):
             reached.update(v for v in node.results if v.type.dtype is DType.F32)  # type: ignore[union-attr]

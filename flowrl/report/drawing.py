@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import attrs
 
-from flowrl.ir.flow import ENGINE, plain, sources, written_regions
 from flowrl.ir.graph import Graph, Node, Value
-from flowrl.ir.printer import show
+from flowrl.ir.nesting import ENGINE, sources, written_regions
+from flowrl.ir.printer import plain, show
 from flowrl.ir.types import ModelType
 from flowrl.report.shapes import Box, Drawing, Edge, Look, Shape
 

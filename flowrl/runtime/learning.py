@@ -7,8 +7,7 @@ import torch
 from torch import Tensor
 
 from flowrl.functional.ragged import Ragged
-from flowrl.ir.graph import Graph, Value
-from flowrl.ir.types import TensorType
+from flowrl.ir.graph import CAPTURED, FIXED, NEW, Graph
 from flowrl.ops.model import Update
 from flowrl.runtime.engine import Outputs
 from flowrl.runtime.selection import children, rows_of
@@ -42,9 +41,8 @@ class GraphLoss:
         """Return these rows' share of the loss."""
         assert self.op.part is not None
         few = _Rows(self.lengths, rows)
-        whole = {f"outer.{i}": x for i, x in enumerate(self.captured)}
-        whole |= {f"fixed.{i}": x for i, x in enumerate(self.fixed)} | {"new.version": self.version}
-        mine = {f"new.{n}": few.new(self._type(n), new[n]) for n in self.op.reads}
+        whole = self._given() | {f"{FIXED}{i}": x for i, x in enumerate(self.fixed)}
+        mine = {f"{NEW}{n}": few.new(self._depth(n), new[n]) for n in self.op.reads}
         inputs = [
             mine[name] if name in mine else few.take(whole[name]) for name, _ in self.op.part.inputs
         ]
@@ -73,17 +71,19 @@ class GraphLoss:
         return {name: torch.zeros(size) for name, size in sizes.items()}
 
     def _inputs(self, graph: Graph, new: Outputs) -> list[Any]:
-        named: dict[str, Any] = {f"outer.{i}": x for i, x in enumerate(self.captured)}
+        named = self._given()
         for name, x in new.items():
-            depth = len(self._type(name).axes)
-            named[f"new.{name}"] = Ragged(x, self.lengths[: depth - 1])
-        named["new.version"] = self.version
+            named[f"{NEW}{name}"] = Ragged(x, self.lengths[: self._depth(name) - 1])
         return [named[name] for name, _ in graph.inputs]
 
-    def _type(self, name: str) -> TensorType:
-        value: Value = self.op.loss.input(f"new.{name}")
-        assert isinstance(value.type, TensorType)
-        return value.type
+    def _given(self) -> dict[str, Any]:
+        """Return the inputs that no forward pass gives, by name."""
+        outer = {f"{CAPTURED}{i}": x for i, x in enumerate(self.captured)}
+        return outer | {f"{NEW}version": self.version}
+
+    def _depth(self, name: str) -> int:
+        """Return how many axes an output of the model has."""
+        return len(self.op.loss.input(f"{NEW}{name}").axes)
 
 
 class _Rows:
@@ -108,6 +108,6 @@ class _Rows:
         inside = children(value.lengths[-1], self.rows)
         return Ragged(value.values[inside], (*self.above, value.lengths[-1][self.rows]))
 
-    def new(self, type: TensorType, values: Tensor) -> Ragged:
-        """Return outputs of these rows, which the engine has computed, as a value of `type`."""
-        return Ragged(values, self.lengths[: len(type.axes) - 1])
+    def new(self, depth: int, values: Tensor) -> Ragged:
+        """Return outputs of these rows, which the engine has computed, with `depth` axes."""
+        return Ragged(values, self.lengths[: depth - 1])

@@ -1,10 +1,9 @@
-"""Where values come from, looking through nested graphs."""
+"""How nested graphs hang in the graph around them."""
 
-from flowrl.ir.graph import CAPTURED, Graph, Node, Value
-from flowrl.ir.types import TensorType
+from flowrl.ir.graph import CAPTURED, FIXED, NEW, Graph, Node, Value
 
-ENGINE = ("new.", "fixed.")
-"""How the inputs of a nested graph are named that the engine supplies when it runs."""
+ENGINE = (NEW, FIXED)
+"""How the inputs of a nested graph are named that have no source in the graph around it."""
 
 DERIVED = ("prologue", "part")
 """Nested graphs that the compiler makes of another one; a reader has seen what they say."""
@@ -29,10 +28,3 @@ def sources(node: Node, region: str) -> dict[Value, Value]:
     own = [v for name, v in graph.inputs if name not in given and not name.startswith(ENGINE)]
     outer = node.own_args[len(node.own_args) - len(own) :]
     return found | dict(zip(own, outer, strict=True))
-
-
-def plain(value: Value) -> str:
-    """Return a value's type without which axis of a name it is: `f32[prompt, sample]`."""
-    if not isinstance(value.type, TensorType):
-        return str(value.type).partition("[")[0]
-    return f"{value.type.dtype}[{', '.join(axis.name for axis in value.type.axes)}]"
