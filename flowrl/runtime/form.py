@@ -8,13 +8,7 @@ from torch import Tensor
 
 from flowrl.functional.ragged import Ragged
 from flowrl.ir.graph import Value
-from flowrl.ir.types import Axis, TensorType
-
-
-def axes_of(value: Value) -> tuple[Axis, ...]:
-    """Return the axes of a tensor value."""
-    assert isinstance(value.type, TensorType)
-    return value.type.axes
+from flowrl.ir.types import Axis
 
 
 @attrs.frozen(eq=False)
@@ -40,7 +34,7 @@ class Form:
     @classmethod
     def over(cls, axes: tuple[Axis, ...], args: Sequence[tuple[Value, Ragged | Tensor]]) -> "Form":
         """Return the form of elements on `axes`, read off an argument that has them all."""
-        return next((cls.of(x) for arg, x in args if axes_of(arg)[: len(axes)] == axes), cls())
+        return next((cls.of(x) for arg, x in args if arg.axes[: len(axes)] == axes), cls())
 
     def size(self, depth: int) -> int:
         """Return the number of elements of a value with the first `depth` axes."""

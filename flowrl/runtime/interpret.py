@@ -10,7 +10,6 @@ from flowrl.ir.graph import Graph, Node, Op
 from flowrl.ops import control, data, model, move
 from flowrl.ops.tensor import Constant, TensorOp
 from flowrl.runtime import loops, perform, selection, tensors
-from flowrl.runtime.form import axes_of
 from flowrl.runtime.host import Host, Path
 from flowrl.runtime.rows import fields
 
@@ -90,15 +89,23 @@ def _transfer(it: Interpreter, node: Node, args: list[Any], path: Path) -> Seque
 
 
 def _select(it: Interpreter, node: Node, args: list[Any], path: Path) -> Sequence[Any]:
-    return (selection.select(args[0], axes_of(node.args[0])),)
+    return (selection.select(args[0], node.args[0].axes),)
 
 
 def _take(it: Interpreter, node: Node, args: list[Any], path: Path) -> Sequence[Any]:
-    return (selection.take(args[0], args[1], axes_of(node.args[1])),)
+    return (selection.take(args[0], args[1], node.args[1].axes),)
 
 
 def _align(it: Interpreter, node: Node, args: list[Any], path: Path) -> Sequence[Any]:
-    return (selection.align(args[0], args[1], args[2], axes_of(node.args[0])),)
+    return (selection.align(args[0], args[1], args[2], node.args[0].axes),)
+
+
+def _minibatches(it: Interpreter, node: Node, args: list[Any], path: Path) -> Sequence[Any]:
+    op = node.op
+    assert isinstance(op, control.Minibatches)
+    seed = it.host.seed_of(op.number, *path)
+    axes = node.args[0].axes
+    return (selection.divide(args[0], axes, op.sequences, op.epochs, op.by, seed),)
 
 
 Evaluate = Callable[[Interpreter, Node, list[Any], Path], Sequence[Any]]
@@ -119,7 +126,7 @@ EVALUATE: Mapping[type[Op], Evaluate] = {
     model.Update: perform.update,
     model.Snapshot: perform.snapshot,
     model.Ema: perform.ema,
-    control.Minibatches: loops.minibatches,
+    control.Minibatches: _minibatches,
     **loops.CONTROL,
 }
 """What each op means. A new kind of op needs one line here; a new tensor op needs none."""

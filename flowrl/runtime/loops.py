@@ -1,7 +1,7 @@
-"""Control flow: minibatches, scan, cond and sample_until, turn by turn."""
+"""Control flow: scan, cond and sample_until, turn by turn."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -9,21 +9,8 @@ from flowrl.errors import EngineError
 from flowrl.ir.graph import Node, Op
 from flowrl.ops import control
 from flowrl.runtime import machine, selection
-from flowrl.runtime.form import axes_of
 from flowrl.runtime.host import Path
 from flowrl.runtime.machine import Machine
-
-if TYPE_CHECKING:
-    from flowrl.runtime.interpret import Interpreter
-
-
-def minibatches(it: "Interpreter", node: Node, args: list[Any], path: Path) -> Sequence[Any]:
-    """Divide rows; the division is a list of selections."""
-    op = node.op
-    assert isinstance(op, control.Minibatches)
-    seed = it.host.seed_of(op.number, *path)
-    parts = selection.divide(args[0], axes_of(node.args[0]), op.sequences, op.epochs, op.by, seed)
-    return (parts,)
 
 
 def scan(it: Machine, node: Node, args: list[Any], path: Path) -> Sequence[Any]:
@@ -37,8 +24,7 @@ def scan(it: Machine, node: Node, args: list[Any], path: Path) -> Sequence[Any]:
     stats: list[list[Any]] = [[] for _ in op.body.outputs[op.carry :]]
     for turn in range(it.number(len, division)):
         rows = [
-            it.call(machine.minibatch, args[i], division, turn, axes_of(node.args[i]))
-            for i in fields
+            it.call(machine.minibatch, args[i], division, turn, node.args[i].axes) for i in fields
         ]
         out = it.run(op.body, [*carry, *rows, *outer], (*path, turn))
         carry = out[: op.carry]
@@ -63,7 +49,7 @@ def sample_until(it: Machine, node: Node, args: list[Any], path: Path) -> Sequen
     """Draw rounds until enough groups are kept."""
     op = node.op
     assert isinstance(op, control.SampleUntil)
-    axes = [axes_of(value) for _, value in op.draw.outputs]
+    axes = [value.axes for _, value in op.draw.outputs]
     names = [name for name, _ in op.draw.inputs if name.startswith("prompts.")]
     given = dict(zip(names, args, strict=False))
     outer = args[len(names) :]

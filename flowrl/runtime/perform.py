@@ -2,28 +2,34 @@
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import attrs
 import torch
 
 from flowrl.errors import EngineError
 from flowrl.functional.ragged import Ragged
-from flowrl.ir.graph import Node, Op
+from flowrl.ir.graph import Graph, Node, Op
 from flowrl.ops import model
 from flowrl.runtime import selection
 from flowrl.runtime.blocks import blocks
 from flowrl.runtime.engine import Completion, Request, Sampling, Sequences
-from flowrl.runtime.form import axes_of
-from flowrl.runtime.host import Handle, Path, Resident
+from flowrl.runtime.host import Handle, Host, Path, Resident
 from flowrl.runtime.learning import GraphLoss
 from flowrl.runtime.selection import Selection
 
-if TYPE_CHECKING:
-    from flowrl.runtime.interpret import Interpreter
+
+class Evaluator(Protocol):
+    """What model ops ask of whoever evaluates them: the host, and their nested graphs' results."""
+
+    host: Host
+
+    def run(self, graph: Graph, inputs: Sequence[Any], path: Path = ()) -> list[Any]:
+        """Return the outputs of a graph; `path` has the turns of the loops around it."""
+        ...
 
 
-def generate(it: "Interpreter", node: Node, args: list[Any], path: Path) -> Sequence[Any]:
+def generate(it: Evaluator, node: Node, args: list[Any], path: Path) -> Sequence[Any]:
     """Sample, block by block."""
     handle, context, rows = args
     done = answers(it, node, handle, asked(it, node, handle, context, rows, path))
@@ -31,7 +37,7 @@ def generate(it: "Interpreter", node: Node, args: list[Any], path: Path) -> Sequ
 
 
 def asked(
-    it: "Interpreter", node: Node, handle: Handle, context: Ragged, rows: Any, path: Path
+    it: Evaluator, node: Node, handle: Handle, context: Ragged, rows: Any, path: Path
 ) -> list[list[Request]]:
     """Return the blocks of requests that a generator computes together."""
     op = node.op
@@ -43,7 +49,7 @@ def asked(
 
 
 def answers(
-    it: "Interpreter", node: Node, handle: Handle, asked: Sequence[Sequence[Request]]
+    it: Evaluator, node: Node, handle: Handle, asked: Sequence[Sequence[Request]]
 ) -> list[list[Completion]]:
     """Return the samples of each request of these blocks, in order."""
     op = node.op
@@ -62,7 +68,7 @@ def _sampling(op: model.Generate, base: Sampling) -> Sampling:
     return attrs.evolve(base, **changes)
 
 
-def rollouts(it: "Interpreter", done: list[list[Completion]], version: int) -> Sequence[Any]:
+def rollouts(it: Evaluator, done: list[list[Completion]], version: int) -> Sequence[Any]:
     """Return completions as `Rollouts` has them."""
     flat = [completion for group in done for completion in group]
     it.host.counts["tokens/sampled"] += sum(len(c.tokens) for c in flat)
@@ -89,7 +95,7 @@ def sequences(context: Ragged, tokens: Ragged) -> Sequences:
     )
 
 
-def forward(it: "Interpreter", node: Node, args: list[Any], path: Path) -> Sequence[Any]:
+def forward(it: Evaluator, node: Node, args: list[Any], path: Path) -> Sequence[Any]:
     """Return what a model says of tokens, by a forward pass."""
     handle, context, tokens = args
     name, temperature = _output(node.op)
@@ -110,7 +116,7 @@ def _output(op: Op) -> tuple[str, float]:
     return "values", 1.0
 
 
-def score(it: "Interpreter", node: Node, args: list[Any], path: Path) -> Sequence[Any]:
+def score(it: Evaluator, node: Node, args: list[Any], path: Path) -> Sequence[Any]:
     """Call reward functions on decoded samples."""
     op, (rows, tokens) = node.op, args
     assert isinstance(op, model.Score)
@@ -125,7 +131,7 @@ def score(it: "Interpreter", node: Node, args: list[Any], path: Path) -> Sequenc
         scores = host.score(op.functions, [rows[i] for i in of], texts, numbers, host.step)
     for name, count in scores.counts.items():
         host.counts[name] += count
-    return _scored(scores.values, tokens, axes_of(node.args[1]), op, host.drop_failed)
+    return _scored(scores.values, tokens, node.args[1].axes, op, host.drop_failed)
 
 
 def _scored(
@@ -150,7 +156,7 @@ def _scored(
     return selection.take(chosen, value, axes[:-1] + ((op.reward,) if op.reward else ())), chosen
 
 
-def update(it: "Interpreter", node: Node, args: list[Any], path: Path) -> Sequence[Any]:
+def update(it: Evaluator, node: Node, args: list[Any], path: Path) -> Sequence[Any]:
     """Take one optimiser step."""
     op, handle, context, tokens = node.op, *args[:3]
     assert isinstance(op, model.Update)
@@ -164,14 +170,14 @@ def update(it: "Interpreter", node: Node, args: list[Any], path: Path) -> Sequen
     return (handle.next(), *(torch.tensor(float(x)) for x in stats))
 
 
-def snapshot(it: "Interpreter", node: Node, args: list[Any], path: Path) -> Sequence[Any]:
+def snapshot(it: Evaluator, node: Node, args: list[Any], path: Path) -> Sequence[Any]:
     """Copy a model."""
     (handle,) = args
     copy = Resident(handle.resident.role, handle.engine.snapshot(), handle.version)
     return (Handle(copy, copy.version),)
 
 
-def ema(it: "Interpreter", node: Node, args: list[Any], path: Path) -> Sequence[Any]:
+def ema(it: Evaluator, node: Node, args: list[Any], path: Path) -> Sequence[Any]:
     """Average two models into the first."""
     target, source = args
     assert isinstance(node.op, model.Ema)

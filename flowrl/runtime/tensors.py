@@ -8,7 +8,7 @@ from flowrl.functional.ragged import Ragged
 from flowrl.ir.graph import Node
 from flowrl.ops.tensor import TensorOp
 from flowrl.runtime.calls import Call
-from flowrl.runtime.form import Form, axes_of
+from flowrl.runtime.form import Form
 
 
 def evaluate(op: TensorOp, args: Sequence[Ragged | Tensor], node: Node) -> list[Ragged | Tensor]:
@@ -24,8 +24,8 @@ def evaluate(op: TensorOp, args: Sequence[Ragged | Tensor], node: Node) -> list[
     call = Call.of(op, node)
     packed = []
     for x, result in zip(call(flat, axes, forms), node.results, strict=True):
-        form = Form.over(axes_of(result), given)
-        packed.append(_packed(call.check(x, result, form), len(axes_of(result)), form))
+        form = Form.over(result.axes, given)
+        packed.append(_packed(call.check(x, result, form), len(result.axes), form))
     return packed
 
 
