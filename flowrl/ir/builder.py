@@ -7,7 +7,7 @@ from typing import Any
 from flowrl.errors import Location, ProgramError
 from flowrl.ir.graph import CAPTURED, UNPLACED, Graph, Node, Op, Value, new_value
 from flowrl.ir.signature import TypeRuleError
-from flowrl.ir.types import Axis, ModelType, TensorType, Type
+from flowrl.ir.types import Axis, ModelType, Type
 
 HAND_IN = (
     "hand the model in: `ops.scan(body, (model, ...), minibatches)` or "
@@ -185,8 +185,7 @@ class GraphBuilder:
             self.used_up[value] = loc
 
     def _check_blocked(self, value: Value, reader: str, loc: Location) -> None:
-        axes = value.type.axes if isinstance(value.type, TensorType) else ()
-        for axis in axes:
+        for axis in value.axes:
             if axis in self.blocked and self.parent is not None:
                 raise ProgramError(
                     f"{reader}: {value.type} is used inside `{self.name}`, "

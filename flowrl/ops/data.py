@@ -136,19 +136,17 @@ def align(x: Value, *, to: Any) -> Value:
     Source: the greedy baseline of ReMax needs it (Li et al. 2023, arXiv:2310.10505).
     """
     builder = builder_of([x], "align")
-    axes = x.type.axes if isinstance(x.type, TensorType) else ()
-    rows = builder.root.rows.get(axes[0]) if axes else None
+    rows = builder.root.rows.get(x.axes[0]) if x.axes else None
     prompts = to if isinstance(to, Prompts) else to.prompts
-    assert isinstance(prompts.rows.type, TensorType)
-    target = prompts.rows.type.axes[0]
     if rows is None:
         raise ProgramError(
             f"align: {x.type} has no rows of the data to join by",
             where=Location.of_caller().excerpt(),
             hint="its first axis must be the prompts of a rollout",
         )
-    fresh = [(axis, builder.axis(axis.name, "align", Location.of_caller())) for axis in axes[1:]]
-    return bind(Align(((axes[0], target), *fresh)), x, rows, prompts.rows)[0]
+    loc, first = Location.of_caller(), (x.axes[0], prompts.rows.axes[0])
+    fresh = [(axis, builder.axis(axis.name, "align", loc)) for axis in x.axes[1:]]
+    return bind(Align((first, *fresh)), x, rows, prompts.rows)[0]
 
 
 def fresh_axes(
@@ -158,11 +156,10 @@ def fresh_axes(
     loc = Location.of_caller()
     axes = axes_of(value.type for value in values)
     for value in values:
-        mine = axes_of([value.type])
-        if not mine or mine[0] != axes[0]:
+        if not value.axes or value.axes[0] != axes[0]:
+            clash = f" ({value.axes[0].history()}; {axes[0].history()})" if value.axes else ""
             raise ProgramError(
-                f"{made_by}: {value.type} lies on other rows than {values[0].type}"
-                + (f" ({mine[0].history()}; {axes[0].history()})" if mine else ""),
+                f"{made_by}: {value.type} lies on other rows than {values[0].type}{clash}",
                 where=loc.excerpt(),
                 hint="choose among values of the same rows; "
                 "`ops.align(x, to=rollouts)` joins others",
@@ -171,8 +168,8 @@ def fresh_axes(
 
 
 def _check_rows(name: str, value: Any, first: Axis) -> None:
-    axes = axes_of([value.type]) if isinstance(value, Value) else []
-    if axes[:1] != [first]:
+    axes = value.axes if isinstance(value, Value) else ()
+    if axes[:1] != (first,):
         clash = f" ({first.history()}; {axes[0].history()})" if axes else ""
         raise ProgramError(
             f"record: field `{name}` must lie on the rows `{first}`; got {shown(value)}{clash}",

@@ -8,7 +8,6 @@ from typing import Any, NoReturn
 from flowrl.errors import Location, ProgramError
 from flowrl.ir.graph import Value
 from flowrl.ir.records import shown
-from flowrl.ir.types import TensorType
 
 WHENCE = {
     "Model": "models are the `fl.Model` arguments of the program, and what `ops.update` returns",
@@ -88,7 +87,7 @@ def per_token(op: str, name: str, x: Any) -> None:
     Raises:
         ProgramError: they are one number a sample.
     """
-    axes = x.type.axes if isinstance(x, Value) and isinstance(x.type, TensorType) else ()
+    axes = x.axes if isinstance(x, Value) else ()
     if not axes or axes[-1].name != "token":
         refuse(
             op,
