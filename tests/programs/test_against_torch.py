@@ -1,0 +1,329 @@
+"""The weights after two steps are those of `plain`, an algorithm's few lines of plain torch."""
+
+from functools import partial
+
+import attrs
+import numpy as np
+import pytest
+import torch
+from torch.testing import assert_close
+
+import flowrl as fl
+from flowrl import ops
+from flowrl.functional.ragged import Ragged
+from flowrl.runtime.engines.torch import TorchTrainer
+from flowrl.runtime.host import Scores
+from flowrl.runtime.rows import ExampleBatch
+from flowrl.runtime.schedule import TrainerOptions
+from programs.dpo import dpo
+from programs.grpo import grpo
+from programs.ppo import ppo
+from programs.sft import sft
+from tests.programs import plain
+from tests.runtime import steps
+
+OPTIONS = TrainerOptions(
+    learning_rate=plain.LEARNING_RATE,
+    betas=plain.BETAS,
+    eps=plain.EPS,
+    weight_decay=plain.DECAY,
+    max_grad_norm=plain.MAX_NORM,
+    tokens_per_microbatch=40,
+)
+
+
+@pytest.fixture(autouse=True)
+def float64():
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+class Record(steps.FixedTokens):
+    """What was sampled and scored, a batch a call; and the samples of each update, by role."""
+
+    def __init__(self):
+        self.groups, self.rewards, self.updates = [], [], []
+
+    def generate(self, requests, sampling):
+        done = super().generate(requests, sampling)
+        pairs = zip(requests, done, strict=True)
+        self.groups.append(
+            [[(list(r.prompt), c.tokens, c.logprobs) for c in answers] for r, answers in pairs]
+        )
+        return done
+
+    def sample(self, seed):
+        """Return a sample that the policy likes more than the sampler: ratios beyond both bounds."""
+        done = super().sample(seed)
+        return attrs.evolve(done, logprobs=[x - 1 for x in done.logprobs])
+
+    def score(self, functions, rows, completions, samples, step):
+        """Count vowels, up to 2: some groups have no signal."""
+        found = [float(min(2, sum(c in "aeiouAEIOU" for c in text))) for text in completions]
+        answers = iter(found)
+        self.rewards.append([[next(answers) for _ in group] for group in self.groups[-1]])
+        return Scores([found] * len(functions), {})
+
+    def updated(self, role):
+        """Return the samples of each update; `old` is nothing to go by for data."""
+        return [samples for name, samples in self.updates if name == role]
+
+
+class OneAnswer(steps.TwoAnswers):
+    """A cursor over examples whose first token is not trained."""
+
+    def take(self, count):
+        pairs = super().take(count)
+        tokens = Ragged.of_rows(pairs.tokens.rows()[::2], torch.int64)
+        mask = Ragged.of_rows([[False, *[True] * (len(t) - 1)] for t in tokens.rows()], torch.bool)
+        return ExampleBatch(pairs.rows, pairs.context, tokens, mask)
+
+
+@pytest.fixture
+def ran(model_folder, tokenizer, monkeypatch):
+    """Return a function that takes two steps of a program: its record, metrics and last weights."""
+
+    def run(program, *, data=steps.Texts, **hyperparameters):
+        record, update = Record(), TorchTrainer.update
+
+        def spy(self, batch, *rest):
+            rows = zip(batch.context.rows(), batch.tokens.rows(), strict=True)
+            record.updates.append((self.role, [(c.tolist(), t.tolist(), None) for c, t in rows]))
+            return update(self, batch, *rest)
+
+        monkeypatch.setattr(TorchTrainer, "update", spy)
+        traced = fl.trace(program, **hyperparameters)
+        roles = steps.roles(traced, model_folder, dtype="float64", options=OPTIONS)
+        made = steps.executor(traced, roles, tokenizer, generator=record, score=record.score)
+        cursors = {spec.name: data(tokenizer) for spec in traced.inputs if spec.kind == "data"}
+        carry, metrics = steps.run(made, cursors, steps=2)
+        return record, metrics, steps.weights(carry)
+
+    return run
+
+
+@pytest.fixture
+def policy(model_folder):
+    return plain.language_model(model_folder("llama"))
+
+
+@pytest.fixture
+def reference(model_folder):
+    return plain.language_model(model_folder("qwen2"))
+
+
+def assert_same(weights, model, role="policy"):
+    theirs = dict(model.named_parameters())
+    assert theirs.keys() == {name for r, name in weights if r == role}
+    for name, x in theirs.items():
+        assert_close(weights[role, name], x.detach(), atol=1e-9, rtol=0)
+
+
+def follow(model, losses):
+    """Take a step on each loss, made when its turn comes; return the last loss and its norm."""
+    optimiser = plain.AdamW(model)
+    for make in losses:
+        loss = make()
+        norm = optimiser.step(loss)
+    return pytest.approx((loss.item(), norm), abs=1e-9)
+
+
+def measured(metrics, role="policy"):
+    return metrics[f"{role}/loss"], metrics[f"{role}/grad_norm"]
+
+
+def test_grpo_steps_as_plain_torch_does(ran, policy, reference):
+    record, metrics, weights = ran(grpo, samples=3, kl_coef=0.3)
+
+    batches = zip(record.groups, record.rewards, strict=True)
+    last = follow(policy, [partial(plain.grpo, policy, reference, *b, 0.3) for b in batches])
+
+    assert measured(metrics) == last
+    assert_same(weights, policy)
+
+
+def test_ppo_of_two_epochs_in_minibatches_steps_as_plain_torch_does(
+    ran, policy, reference, model_folder
+):
+    record, metrics, weights = ran(ppo, minibatch=3, epochs=2, kl_coef=0.2)
+
+    critic = plain.critic_model(model_folder("llama"))
+    actor_steps, critic_steps = plain.AdamW(policy), plain.AdamW(critic)
+    turns = iter(zip(record.updated("policy"), record.updated("critic"), strict=True))
+    for groups, rewards in zip(record.groups, record.rewards, strict=True):
+        samples = plain.flat(groups)
+        rows = plain.ppo_batch(critic, reference, samples, plain.flat(rewards), 0.2)
+        place = {(tuple(c), tuple(t)): i for i, (c, t, _) in enumerate(samples)}
+        seen, done = [], []
+        for mine, others in (next(turns) for _ in range(4)):
+            assert mine == others
+            chosen = [place[tuple(c), tuple(t)] for c, t, _ in mine]
+            few = [samples[i] for i in chosen], [rows[i] for i in chosen]
+            actor, error = plain.ppo_losses(policy, critic, *few)
+            norms = actor_steps.step(actor), critic_steps.step(error)
+            done.append([actor.item(), norms[0], error.item(), norms[1]])
+            seen += chosen
+        assert sorted(seen[:4]) == sorted(seen[4:]) == [0, 1, 2, 3]
+    last = pytest.approx(np.mean(done, axis=0), abs=1e-9)
+    assert [*measured(metrics), *measured(metrics, "critic")] == last
+    assert_same(weights, policy)
+    assert_same(weights, critic, "critic")
+
+
+def test_dpo_steps_as_plain_torch_does(ran, policy, reference):
+    record, metrics, weights = ran(dpo, data=steps.TwoAnswers, beta=0.2)
+
+    pairs = record.updated("policy")
+    last = follow(policy, [partial(plain.dpo, policy, reference, p, 0.2) for p in pairs])
+
+    assert measured(metrics) == last
+    assert_same(weights, policy)
+
+
+def test_sft_steps_as_plain_torch_does(ran, policy):
+    record, metrics, weights = ran(sft, data=OneAnswer)
+
+    last = follow(
+        policy, [partial(plain.sft, policy, samples) for samples in record.updated("policy")]
+    )
+
+    assert measured(metrics) == last
+    assert_same(weights, policy)
+
+
+@fl.program
+def rloo(policy: fl.Model, prompts: fl.Prompts):
+    rollouts, rewards = ops.score("reward", ops.generate(policy, prompts, n=3))
+    advantages = ops.leave_one_out(rewards)
+
+    def loss(new):
+        return ops.sequence_sum_mean(ops.reinforce(new.logprobs, advantages), rollouts.mask)
+
+    policy, stats = ops.update(policy, loss, rollouts)
+    return policy, stats
+
+
+def test_rloo_steps_as_plain_torch_does(ran, policy):
+    record, metrics, weights = ran(rloo)
+
+    batches = zip(record.groups, record.rewards, strict=True)
+    last = follow(policy, [partial(plain.rloo, policy, *b) for b in batches])
+
+    assert measured(metrics) == last
+    assert_same(weights, policy)
+
+
+@fl.program
+def dr_grpo(policy: fl.Model, prompts: fl.Prompts):
+    rollouts, rewards = ops.score("reward", ops.generate(policy, prompts, n=3, temperature=0.7))
+    advantages = ops.group_advantage(rewards, norm_by_std=False)
+
+    def loss(new):
+        terms = ops.clipped_surrogate(new.logprobs, rollouts.logprobs, advantages)
+        return ops.horizon_mean(terms, rollouts.mask, horizon=8)
+
+    policy, stats = ops.update(policy, loss, rollouts)
+    return policy, stats
+
+
+def test_dr_grpo_at_another_temperature_steps_as_plain_torch_does(ran, policy):
+    record, metrics, weights = ran(dr_grpo)
+
+    batches = zip(record.groups, record.rewards, strict=True)
+    last = follow(policy, [partial(plain.dr_grpo, policy, *b, 8, 0.7) for b in batches])
+
+    assert measured(metrics) == last
+    assert_same(weights, policy)
+
+
+@fl.program
+def dapo(policy: fl.Model, prompts: fl.Prompts):
+    def draw(prompts):
+        return ops.score("reward", ops.generate(policy, prompts, n=2))
+
+    (rollouts, rewards), _, drawn = ops.sample_until(
+        draw, lambda drawn: ops.has_signal(drawn[1]), prompts, groups=3, rounds=6
+    )
+    advantages = ops.group_advantage(rewards)
+
+    def loss(new):
+        terms = ops.clipped_surrogate(
+            new.logprobs, rollouts.logprobs, advantages, clip=0.2, clip_high=0.28
+        )
+        return ops.token_mean(terms - 0.01 * new.entropy, rollouts.mask)
+
+    policy, stats = ops.update(policy, loss, rollouts)
+    return policy, stats | {"drawn": drawn.float()}
+
+
+def test_dapo_steps_as_plain_torch_does(ran, policy):
+    record, metrics, weights = ran(dapo)
+
+    pairs = list(zip(plain.flat(record.groups), plain.flat(record.rewards), strict=True))
+    assert metrics["drawn"] > 4
+    second = pairs[-int(metrics["drawn"]) :]
+    kept = [
+        [pair for pair in draws if len(set(pair[1])) > 1][:3]
+        for draws in (pairs[: -len(second)], second)
+    ]
+    last = follow(policy, [partial(plain.dapo, policy, *zip(*k, strict=True)) for k in kept])
+
+    assert measured(metrics) == last
+    assert_same(weights, policy)
+
+
+@fl.program
+def remax(policy: fl.Model, prompts: fl.Prompts):
+    rollouts, scores = ops.score("reward", ops.generate(policy, prompts, n=2))
+    _, greedy = ops.score("reward", ops.generate(policy, prompts, temperature=0.0))
+    baseline = ops.align(greedy, to=rollouts).mean(over="sample")
+    advantages = ops.remax(ops.token_rewards(scores, rollouts.mask), rollouts.mask, baseline)
+
+    def loss(new):
+        return ops.token_mean(ops.reinforce(new.logprobs, advantages), rollouts.mask)
+
+    policy, stats = ops.update(policy, loss, rollouts)
+    return policy, stats
+
+
+def test_remax_steps_as_plain_torch_does(ran, policy):
+    record, metrics, weights = ran(remax)
+
+    losses = []
+    for turn in (0, 2):
+        sampled, greedy = record.rewards[turn : turn + 2]
+        gains = [s - b for many, (b,) in zip(sampled, greedy, strict=True) for s in many]
+        samples = plain.flat(record.groups[turn])
+        losses.append(partial(plain.reinforce, policy, samples, gains))
+    last = follow(policy, losses)
+
+    assert measured(metrics) == last
+    assert_same(weights, policy)
+
+
+@fl.program
+def running(policy: fl.Model, prompts: fl.Prompts, mean: fl.Carry = fl.Carry(0.5)):
+    rollouts, rewards = ops.score("reward", ops.generate(policy, prompts))
+    advantages = rewards - mean
+
+    def loss(new):
+        return ops.token_mean(ops.reinforce(new.logprobs, advantages), rollouts.mask)
+
+    policy, stats = ops.update(policy, loss, rollouts)
+    return policy, 0.9 * mean + 0.1 * rewards.mean(), stats
+
+
+def test_reinforce_with_a_running_baseline_steps_as_plain_torch_does(ran, policy):
+    record, metrics, weights = ran(running)
+
+    mean, losses = 0.5, []
+    for groups, rewards in zip(record.groups, record.rewards, strict=True):
+        scores = plain.flat(rewards)
+        gains = [score - mean for score in scores]
+        losses.append(partial(plain.reinforce, policy, plain.flat(groups), gains))
+        mean = 0.9 * mean + 0.1 * float(np.mean(scores))
+    last = follow(policy, losses)
+
+    assert measured(metrics) == last
+    assert_same(weights, policy)
