@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from flowrl.errors import EngineError
-from flowrl.functional.ragged import Ragged
 from flowrl.runtime.engine import Outputs, Sequences
 from flowrl.runtime.models import head_module
+from flowrl.runtime.places import ranges
 
 Packing = Literal["packed", "padded"]
 
@@ -73,7 +73,7 @@ def forward_outputs(
     if layout.position_ids is not None:
         inputs["position_ids"] = layout.position_ids.to(device)
     lengths = batch.tokens.lengths[-1]
-    at = spread(layout.starts, lengths).to(device)  # the place of each response token
+    at = ranges(layout.starts, lengths).to(device)  # the place of each response token
     if set(outputs) <= set(LANGUAGE):
         logits = logits_at(model, inputs, at - 1)
         return token_outputs(logits, batch.tokens.values.to(device), outputs, temperature)
@@ -127,7 +127,7 @@ def lay_packed(batch: Sequences) -> Layout:
     lengths = contexts + tokens
     begins = lengths.cumsum(0) - lengths
     flat = write(batch, begins, int(lengths.sum()))
-    positions = spread(torch.zeros_like(begins), lengths)
+    positions = ranges(torch.zeros_like(begins), lengths)
     return Layout(flat[None], positions[None], begins + contexts)
 
 
@@ -135,22 +135,9 @@ def write(batch: Sequences, begins: Tensor, size: int) -> Tensor:
     """Return i64[size] with each row's context and tokens from `begins[row]` on, else 0."""
     contexts, tokens = batch.context.lengths[-1], batch.tokens.lengths[-1]
     flat = torch.zeros(size, dtype=torch.int64)
-    flat[spread(begins, contexts)] = batch.context.values.cpu()
-    flat[spread(begins + contexts, tokens)] = batch.tokens.values.cpu()
+    flat[ranges(begins, contexts)] = batch.context.values.cpu()
+    flat[ranges(begins + contexts, tokens)] = batch.tokens.values.cpu()
     return flat
-
-
-def spread(starts: Tensor, lengths: Tensor) -> Tensor:
-    """Return starts[i], starts[i] + 1, ... for lengths[i] places, for each i in turn."""
-    skipped = lengths.cumsum(0) - lengths
-    return torch.arange(int(lengths.sum())) + (starts - skipped).repeat_interleave(lengths)
-
-
-def take_rows(ragged: Ragged, rows: Tensor) -> Ragged:
-    """Return the chosen innermost rows, as one level."""
-    lengths = ragged.lengths[-1]
-    places = spread((lengths.cumsum(0) - lengths)[rows], lengths[rows])
-    return Ragged(ragged.values[places], (lengths[rows],))
 
 
 def logits_at(model: nn.Module, inputs: dict[str, Any], places: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from flowrl.functional.ragged import Ragged
 from flowrl.ir.graph import CAPTURED, FIXED, NEW, Graph
 from flowrl.ops.model import Update
 from flowrl.runtime.engine import Outputs
-from flowrl.runtime.selection import children, rows_of
+from flowrl.runtime.places import children, parents
 
 Run = Callable[[Graph, Sequence[Any]], list[Any]]
 """Evaluate a graph on inputs."""
@@ -91,7 +91,7 @@ class _Rows:
 
     def __init__(self, lengths: tuple[Tensor, ...], rows: Tensor) -> None:
         self.depth, self.rows = len(lengths), rows
-        self.first = rows_of(lengths)[rows]
+        self.first = parents(lengths)[rows]
         alone = torch.ones(len(rows), dtype=torch.int64)
         self.above = tuple(alone for _ in lengths[:-1])
         self.lengths = (*self.above, lengths[-1][rows])

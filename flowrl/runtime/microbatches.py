@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from flowrl.runtime.engine import Outputs, Sequences
-from flowrl.runtime.forward import PER_ROW, Packing, spread, take_rows
+from flowrl.runtime.forward import PER_ROW, Packing
+from flowrl.runtime.places import children, take_rows
 
 
 @attrs.frozen(eq=False)
@@ -58,8 +59,7 @@ def split_rows(batch: Sequences, budget: int, packing: Packing) -> list[Microbat
 
 def microbatch(batch: Sequences, rows: Tensor) -> Microbatch:
     """Return the chosen rows of a batch."""
-    lengths = batch.tokens.lengths[-1]
-    tokens = spread((lengths.cumsum(0) - lengths)[rows], lengths[rows])
+    tokens = children(batch.tokens.lengths[-1], rows)
     chosen = Sequences(take_rows(batch.context, rows), take_rows(batch.tokens, rows))
     return Microbatch(chosen, rows, tokens)
 

@@ -16,6 +16,7 @@ from flowrl.runtime.blocks import blocks
 from flowrl.runtime.engine import Completion, Request, Sampling, Sequences
 from flowrl.runtime.host import Handle, Host, Path, Resident
 from flowrl.runtime.learning import GraphLoss
+from flowrl.runtime.places import parents, take_rows
 from flowrl.runtime.selection import Selection
 
 
@@ -89,10 +90,8 @@ def rollouts(it: Evaluator, done: list[list[Completion]], version: int) -> Seque
 
 def sequences(context: Ragged, tokens: Ragged) -> Sequences:
     """Return each sample's prompt and tokens as rows."""
-    rows = selection.rows_of(tokens.lengths)
-    return Sequences(
-        selection.repeat_rows(context, rows), Ragged(tokens.values, tokens.lengths[-1:])
-    )
+    context = take_rows(context, parents(tokens.lengths))
+    return Sequences(context, Ragged(tokens.values, tokens.lengths[-1:]))
 
 
 def forward(it: Evaluator, node: Node, args: list[Any], path: Path) -> Sequence[Any]:
@@ -126,7 +125,7 @@ def score(it: Evaluator, node: Node, args: list[Any], path: Path) -> Sequence[An
     with host.timed("reward"):
         decode = host.decoders[op.role].decode
         texts = [decode(t.tolist(), skip_special_tokens=True) for t in tokens.rows()]
-        of = selection.rows_of(tokens.lengths).tolist()
+        of = parents(tokens.lengths).tolist()
         numbers = [i for n in tokens.lengths[0].tolist() for i in range(n)]
         scores = host.score(op.functions, [rows[i] for i in of], texts, numbers, host.step)
     for name, count in scores.counts.items():
@@ -137,7 +136,7 @@ def score(it: Evaluator, node: Node, args: list[Any], path: Path) -> Sequence[An
 def _scored(
     values: list[list[float | None]], tokens: Ragged, axes: Any, op: model.Score, drop: bool
 ) -> Sequence[Any]:
-    of = selection.rows_of(tokens.lengths)
+    of = parents(tokens.lengths)
     failed = torch.tensor([any(column[i] is None for column in values) for i in range(len(of))])
     rewards = torch.tensor(
         [[x or 0.0 for x in column] for column in values], dtype=torch.get_default_dtype()

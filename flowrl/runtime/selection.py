@@ -10,6 +10,7 @@ from torch import Tensor
 from flowrl.errors import EngineError
 from flowrl.functional.ragged import Ragged
 from flowrl.ir.types import Axis
+from flowrl.runtime.places import children
 from flowrl.runtime.rows import Row, row_keys
 
 
@@ -117,31 +118,7 @@ def first(value: Any, axes: Sequence[Axis], start: int, stop: int) -> Any:
     return take(Selection(tuple(axes[:1]), (torch.arange(start, stop),)), value, axes)
 
 
-def rows_of(lengths: tuple[Tensor, ...]) -> Tensor:
-    """Return, for each innermost row, the number of the first-axis element that it lies in."""
-    index = torch.arange(len(lengths[0]))
-    for level in lengths[:-1]:
-        index = index.repeat_interleave(level)
-    return index
-
-
-def repeat_rows(value: Ragged, index: Tensor) -> Ragged:
-    """Return rows of a two-level value, by number, repeated as asked."""
-    return Ragged(value.values[children(value.lengths[0], index)], (value.lengths[0][index],))
-
-
 def _samples(chunk: Tensor, per_prompt: Tensor, axes: tuple[Axis, ...]) -> Selection:
     chosen = torch.zeros(int(per_prompt.sum()), dtype=torch.bool)
     chosen[chunk] = True
     return select(Ragged(chosen, (per_prompt,)), axes[:2])
-
-
-def children(lengths: Tensor, index: Tensor) -> Tensor:
-    """Return the numbers of the elements inside the elements `index` of the level above.
-
-    lengths: i64[all elements above], how many each holds.
-    """
-    counts = lengths[index]
-    starts = (lengths.cumsum(0) - lengths)[index]
-    within = torch.arange(int(counts.sum())) - (counts.cumsum(0) - counts).repeat_interleave(counts)
-    return starts.repeat_interleave(counts) + within

@@ -68,13 +68,6 @@ def test_concat_joins_and_first_divides(left, right):
     assert unpacked(selection.first(joined, AXES, len(left), len(left + right))) == right
 
 
-@given(trees)
-def test_rows_of_names_the_prompt_of_each_sample(tree):
-    found = selection.rows_of(packed(tree).lengths)
-
-    assert found.tolist() == [i for i, prompt in enumerate(tree) for _ in prompt]
-
-
 @given(st.lists(st.integers(0, 3), max_size=6), st.integers(1, 9), st.booleans())
 def test_divide_hands_out_each_sequence_once_in_parts_that_differ_by_one_unit(counts, size, whole):
     tree = [[[10 * i + j] for j in range(count)] for i, count in enumerate(counts)]
