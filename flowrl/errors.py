@@ -6,6 +6,7 @@ import linecache
 import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from traceback import FrameSummary
 from typing import Any
 
 import attrs
@@ -42,6 +43,12 @@ class Location:
         head = f"def {function.__name__}("
         above = next((i for i, text in enumerate(lines) if text.lstrip().startswith(head)), 0)
         return cls(file, first + above)
+
+    @classmethod
+    def of_frame(cls, frame: FrameSummary) -> "Location":
+        """Return the span of a traceback's frame; of several lines, the first to its end."""
+        end = frame.end_colno if frame.end_lineno == frame.lineno else None
+        return cls(frame.filename, frame.lineno or 1, frame.colno or 0, end or 0)
 
     def excerpt(self) -> str:
         """Return `file:line`, the source line, and a caret under the call."""

@@ -6,7 +6,7 @@ from flowrl.compiler.cluster import OTHER_ROLES, Cluster, Pool
 from flowrl.compiler.findings import models_read
 from flowrl.compiler.groups import check_groups
 from flowrl.config.batches import batch_sentence, check_batches
-from flowrl.config.programs import load_program, locating
+from flowrl.config.programs import load_program
 from flowrl.config.run_file import RunFile
 from flowrl.errors import RunFileError
 from flowrl.ir.graph import Graph
@@ -14,6 +14,7 @@ from flowrl.ir.program import Input, Kind
 from flowrl.ops.control import Minibatches, SampleUntil
 from flowrl.ops.model import Generate, Score
 from flowrl.stages import Traced, trace
+from flowrl.user_file import locating
 
 
 def trace_run(run: RunFile) -> Traced:

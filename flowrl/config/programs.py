@@ -2,15 +2,12 @@
 
 import importlib
 import importlib.util
-import sys
-import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 
-from flowrl.errors import FlowrlError, Location, ProgramError, nearest
+from flowrl.errors import ProgramError, nearest
 from flowrl.ir.program import Program
+from flowrl.user_file import import_file, locating
 
 BUILTIN = "programs"
 """The package of the programs that come with flowrl."""
@@ -45,24 +42,6 @@ def builtin_programs() -> dict[str, Path]:
     return {file.stem: file for file in sorted(files)}
 
 
-@contextmanager
-def locating(path: Path) -> Iterator[None]:
-    """Turn a Python error that a user's file raises inside into one that names its line.
-
-    Raises:
-        ProgramError: an error was raised, whatever its type; a FlowrlError stays as it is.
-    """
-    try:
-        yield
-    except FlowrlError:
-        raise
-    except Exception as error:
-        described = traceback.format_exception_only(error)[-1].strip()
-        raise ProgramError(
-            f"running {path.name} raised {described}", where=_raised_at(error, path)
-        ) from error
-
-
 def _file(given: str | Path) -> Path:
     known = builtin_programs()
     path = Path(given).expanduser() if str(given).endswith(".py") else known.get(str(given))
@@ -76,22 +55,11 @@ def _file(given: str | Path) -> Path:
 
 
 def _imported(path: Path) -> ModuleType:
-    """Import a file as a module that can import its neighbours."""
+    """Import a program's file; one that comes with flowrl is a module of its package."""
     path = path.resolve()
     if builtin_programs().get(path.stem, Path()).resolve() == path:
         return importlib.import_module(f"{BUILTIN}.{path.stem}")
-    if str(path.parent) not in sys.path:
-        sys.path.append(str(path.parent))  # at the end: it must hide no installed package
-    spec = importlib.util.spec_from_file_location(str(path), path)
-    assert spec is not None, "the name ends in .py"
-    assert spec.loader is not None, "the name ends in .py"
-    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
-    try:
-        spec.loader.exec_module(module)
-    except BaseException:
-        del sys.modules[spec.name]
-        raise
-    return module
+    return import_file(path)
 
 
 def _choose(module: ModuleType, path: Path, name: str | None) -> Program:
@@ -120,18 +88,3 @@ def _choose(module: ModuleType, path: Path, name: str | None) -> Program:
         where=f"  {path}",
         hint=f"choose one: `{path.name}:{own[0].name}`, or `name` of [program] in a run file",
     )
-
-
-def _raised_at(error: Exception, path: Path) -> str:
-    """Return an excerpt of the innermost line of the file that the error passed through."""
-    if isinstance(error, SyntaxError) and error.filename:
-        start = (error.offset or 1) - 1
-        end = error.end_offset - 1 if error.end_offset and error.end_offset > 0 else 0
-        return Location(error.filename, error.lineno or 1, start, max(end, start + 1)).excerpt()
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [f for f in frames if Path(f.filename).resolve() == path.resolve()]
-    if not own or own[-1].lineno is None:
-        return f"  {path}"
-    at = own[-1]
-    end = (at.end_colno if at.end_lineno == at.lineno else None) or 0  # 0: to the line's end
-    return Location(at.filename, at.lineno or 1, at.colno or 0, end).excerpt()

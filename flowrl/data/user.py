@@ -1,17 +1,15 @@
 """The user's Python, `path.py:name`: rows, and the order in which they are drawn."""
 
-import importlib.util
 import inspect
 import re
-import sys
 from collections.abc import Iterable, Iterator, Mapping
-from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from flowrl.data.record import Found, RowError
 from flowrl.errors import DataError, nearest
+from flowrl.user_file import import_file, locating
 
 PYTHON_NAME = re.compile(r"(?P<path>.+\.py):(?P<attribute>\w+)")
 
@@ -36,7 +34,7 @@ def load(name: str, folder: Path) -> Any:
     """Return what `path.py:name` names; a relative path starts in `folder`.
 
     Raises:
-        DataError: there is no such file or name.
+        DataError: there is no such file or name, or running the file raises.
     """
     match = PYTHON_NAME.fullmatch(name)
     if match is None:
@@ -44,7 +42,8 @@ def load(name: str, folder: Path) -> Any:
     path, attribute = folder / Path(match["path"]).expanduser(), match["attribute"]
     if not path.is_file():
         raise DataError(f"there is no file {path}", where=name)
-    module = _module(path)
+    with locating(path, DataError):
+        module = import_file(path)
     if not hasattr(module, attribute):
         known = [key for key, value in vars(module).items() if _is_own(key, value, module)]
         raise DataError(
@@ -53,16 +52,6 @@ def load(name: str, folder: Path) -> Any:
             hint=f"it has {', '.join(known)}" if known else "",
         )
     return getattr(module, attribute)
-
-
-def _module(path: Path) -> ModuleType:
-    loader = SourceFileLoader(f"flowrl_data_{path.stem}", str(path))
-    spec = importlib.util.spec_from_loader(loader.name, loader)
-    assert spec is not None, "a loader makes a spec"
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # its dataclasses and pickles look it up there
-    loader.exec_module(module)
-    return module
 
 
 def _is_own(key: str, value: Any, module: ModuleType) -> bool:

@@ -1,7 +1,7 @@
 """What programs hand around: records of values, flattened wherever they meet a graph."""
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeVar
+from typing import Any
 
 import attrs
 import optree
@@ -10,7 +10,6 @@ from flowrl.errors import Location, ProgramError, nearest
 from flowrl.ir.graph import Value
 
 NAMESPACE = "flowrl"
-T = TypeVar("T")
 
 
 class MissingFieldError(ProgramError, AttributeError):
@@ -147,9 +146,3 @@ def same_structure(a: Any, b: Any) -> bool:
     """Return whether two trees differ in their leaves only."""
     specs = [optree.tree_structure(tree, namespace=NAMESPACE) for tree in (a, b)]
     return bool(specs[0] == specs[1])
-
-
-def map_leaves(function: Callable[[Value], Value], tree: T) -> T:
-    """Return the tree with `function` applied to each leaf."""
-    mapped: T = optree.tree_map(function, tree, namespace=NAMESPACE)
-    return mapped

@@ -10,11 +10,13 @@ from typing import Any, Literal
 
 import attrs
 
+from flowrl import user_file
 from flowrl.errors import Location
 
 Kind = Literal["exception", "timeout", "not_a_number", "wrong_count", "wrong_type"]
 
 LONGEST_TEXT = 2000
+IMPORTER = user_file.__file__
 
 
 @attrs.frozen
@@ -60,13 +62,9 @@ def described(error: BaseException) -> str:
 def raised_at(error: BaseException) -> str:
     """Return an excerpt of the innermost line in the file that was called, if any was reached."""
     after = traceback.extract_tb(error.__traceback__)[1:]
-    frames = [frame for frame in after if "importlib" not in frame.filename]
+    frames = [f for f in after if "importlib" not in f.filename and f.filename != IMPORTER]
     own = [frame for frame in frames if frame.filename == frames[0].filename]
-    at = own[-1] if own else None
-    if at is None or at.lineno is None:
-        return ""
-    end = (at.end_colno if at.end_lineno == at.lineno else None) or 0  # 0: to the line's end
-    return Location(at.filename, at.lineno, at.colno or 0, end).excerpt()
+    return Location.of_frame(own[-1]).excerpt() if own else ""
 
 
 def _number(item: Any) -> float | Fault:

@@ -2,7 +2,6 @@
 
 import functools
 import importlib
-import importlib.util
 import inspect
 import operator
 import sys
@@ -15,6 +14,7 @@ import attrs
 
 from flowrl.errors import FlowrlError, RewardError, nearest
 from flowrl.rewards.call import described, raised_at
+from flowrl.user_file import import_file
 
 TASKS = "reasoning_gym"
 SCORER = "flowrl.data.reasoning:scorer"
@@ -108,11 +108,6 @@ def columns(function: Callable[..., Any]) -> Columns:
     )
 
 
-def columns_needed(function: Callable[..., Any]) -> frozenset[str]:
-    """Return the columns that every row must have for `function` to be called."""
-    return columns(function).needed
-
-
 def name_of(function: Callable[..., Any]) -> str | None:
     """Return the name that leads another process to this very function, or nothing.
 
@@ -142,26 +137,18 @@ def called(function: str | Callable[..., Any]) -> str:
 
 @functools.cache
 def _file(path: Path) -> ModuleType:
-    """Import a file, once, as a module that can import its neighbours."""
+    """Import a file, once; under its own name, where that is free, so that it can be pickled."""
     if not path.is_file():
         known = sorted(p.name for p in path.parent.glob("*.py"))
         raise RewardError(
             f"there is no file `{path}`{nearest(path.name, known)}",
             hint=f"the folder holds {_listed(known)}",
         )
-    if str(path.parent) not in sys.path:
-        sys.path.append(str(path.parent))  # at the end: it must hide no installed package
     taken = path.stem in sys.modules or path.stem in sys.stdlib_module_names
-    spec = importlib.util.spec_from_file_location(str(path) if taken else path.stem, path)
-    assert spec is not None, "the name ends in .py"
-    assert spec.loader is not None, "the name ends in .py"
-    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
     try:
-        spec.loader.exec_module(module)
+        return import_file(path, None if taken else path.stem)
     except (Exception, SystemExit) as error:
-        del sys.modules[spec.name]
         raise _import_failed(path.name, error) from error
-    return module
 
 
 def _module(name: str) -> ModuleType:

@@ -94,25 +94,3 @@ def failure_error(failure: Failure, row: Row, sample: int, step: int) -> RewardE
         made=[failure.source],
         hint=advice,
     )
-
-
-def apply_policy(
-    policy: Policy, scores: Scores, groups: Sequence[int]
-) -> tuple[list[float], list[bool]]:
-    """Return the values to train on, and which completions to keep.
-
-    Args:
-        policy: `on_reward_error`; the caller has raised what is `fatal` under it.
-        scores: of some completions.
-        groups: the group (prompt) of each.
-
-    Returns:
-        values: NaN where there is no score and the completion is not kept.
-        keep: False for every member of a group with a failure, under "drop_group".
-    """
-    assert fatal(policy, scores.failures) is None, "raise it before: Scores.check"
-    if policy == "score_zero":
-        return [0.0 if v is None else v for v in scores.values], [True] * len(scores.values)
-    failed = {groups[failure.index] for failure in scores.failures}
-    values = [float("nan") if v is None else v for v in scores.values]
-    return values, [group not in failed for group in groups]

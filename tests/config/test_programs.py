@@ -4,8 +4,9 @@ import pytest
 from inline_snapshot import snapshot
 
 import flowrl as fl
-from flowrl.config.programs import builtin_programs, load_program, locating
+from flowrl.config.programs import builtin_programs, load_program
 from flowrl.errors import ProgramError
+from flowrl.user_file import locating
 
 HEAD = "import flowrl as fl\n\n"
 PROGRAM = """

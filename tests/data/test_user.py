@@ -158,3 +158,24 @@ order.py:out_of_range, epoch 0\
 """,
         ]
     )
+
+
+def test_a_file_may_import_its_neighbours(opened, written):
+    written("words_beside.py", 'WORDS = [{"prompt": "near"}]')
+    written("rows.py", "from words_beside import WORDS")
+
+    assert prompts(opened("rows.py:WORDS")) == ["near"]
+
+
+def test_a_file_that_raises_is_shown_with_its_line(opened, written):
+    written("broken.py", "ROWS = [1 / 0]")
+
+    with pytest.raises(DataError) as caught:
+        opened("broken.py:ROWS")
+
+    assert str(caught.value) == snapshot("""\
+running broken.py raised ZeroDivisionError: division by zero
+  broken.py:1
+    1 | ROWS = [1 / 0]
+                ^^^^^\
+""")

@@ -6,7 +6,7 @@ import pytest
 from inline_snapshot import snapshot
 
 from flowrl.errors import RewardError
-from flowrl.rewards.resolve import Columns, columns, columns_needed, name_of, resolve
+from flowrl.rewards.resolve import Columns, columns, name_of, resolve
 
 
 def message(name, folder, **options):
@@ -111,7 +111,6 @@ def test_columns_are_the_parameters_besides_the_texts():
         "completions": Columns(frozenset(), texts=("completions",)),
         "bound": Columns(frozenset({"answer"})),
     }
-    assert columns_needed(module_level) == {"answer"}
 
 
 def test_only_columns_that_are_taken_are_taken():

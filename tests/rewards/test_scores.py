@@ -1,12 +1,8 @@
-import math
-
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from inline_snapshot import snapshot
 
 from flowrl.errors import RewardError
-from flowrl.rewards.scores import Failure, Scores, apply_policy, fatal
+from flowrl.rewards.scores import Failure, Scores, fatal
 
 
 def scores_of(values, kind="exception", **fields):
@@ -14,30 +10,6 @@ def scores_of(values, kind="exception", **fields):
         Failure(i, kind, "raised ValueError: no", "f") for i, v in enumerate(values) if v is None
     ]
     return Scores(values, failures, **fields)
-
-
-def test_a_group_with_a_failure_is_dropped_whole():
-    values, keep = apply_policy("drop_group", scores_of([1.0, 2.0, None, 4.0]), [0, 0, 1, 1])
-
-    assert keep == [True, True, False, False]
-    assert values[:2] == [1.0, 2.0]
-    assert math.isnan(values[2])
-
-
-def test_a_failure_scores_zero_where_the_run_file_says_so():
-    scores = scores_of([1.0, None])
-
-    assert apply_policy("score_zero", scores, [0, 0]) == ([1.0, 0.0], [True, True])
-
-
-@given(st.lists(st.tuples(st.none() | st.floats(-9, 9), st.integers(0, 3))))
-def test_what_is_kept_has_a_score_and_what_has_none_is_counted(members):
-    scores = scores_of([value for value, _ in members])
-
-    values, keep = apply_policy("drop_group", scores, [group for _, group in members])
-
-    assert all(math.isfinite(v) for v, kept in zip(values, keep, strict=True) if kept)
-    assert scores.counts()["reward/errors"] == scores.values.count(None)
 
 
 def test_failures_are_counted_by_kind():

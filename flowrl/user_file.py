@@ -1,0 +1,64 @@
+"""Files of Python that users write: import one, and say which of its lines failed."""
+
+import importlib.util
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+
+from flowrl.errors import FlowrlError, Location, ProgramError
+
+
+def import_file(path: Path, name: str | None = None) -> ModuleType:
+    """Run a file as a module that can import its neighbours.
+
+    Args:
+        path: ends in .py.
+        name: of the module in `sys.modules`; the path if not given.
+
+    Raises:
+        BaseException: what the file raises; `sys.modules` has it no more then.
+    """
+    if str(path.parent) not in sys.path:
+        sys.path.append(str(path.parent))  # at the end: it must hide no installed package
+    spec = importlib.util.spec_from_file_location(name or str(path), path)
+    assert spec is not None, "the name ends in .py"
+    assert spec.loader is not None, "the name ends in .py"
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[spec.name]
+        raise
+    return module
+
+
+@contextmanager
+def locating(path: Path, kind: type[FlowrlError] = ProgramError) -> Iterator[None]:
+    """Turn a Python error that a user's file raises inside into one that names its line.
+
+    Raises:
+        FlowrlError: of that kind, whatever was raised; a FlowrlError stays as it is.
+    """
+    try:
+        yield
+    except FlowrlError:
+        raise
+    except Exception as error:
+        described = traceback.format_exception_only(error)[-1].strip()
+        raise kind(
+            f"running {path.name} raised {described}", where=_raised_at(error, path)
+        ) from error
+
+
+def _raised_at(error: Exception, path: Path) -> str:
+    """Return an excerpt of the innermost line of the file that the error passed through."""
+    if isinstance(error, SyntaxError) and error.filename:
+        start = (error.offset or 1) - 1
+        end = error.end_offset - 1 if error.end_offset and error.end_offset > 0 else 0
+        return Location(error.filename, error.lineno or 1, start, max(end, start + 1)).excerpt()
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [f for f in frames if Path(f.filename).resolve() == path.resolve()]
+    return Location.of_frame(own[-1]).excerpt() if own else f"  {path}"
