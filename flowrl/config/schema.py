@@ -83,8 +83,6 @@ class RoleTable:
 class EnginesTable:
     """What computes. Every other key is a role of `[models]`."""
 
-    sampling: Literal["reproducible", "fast"] = "reproducible"
-    """A seed for each sample, bit-equal in reruns; or one seed a step, left to the engine."""
     threads: Positive = 1
     """CPU threads that an engine is pinned to."""
     roles: dict[str, RoleTable] = attrs.field(factory=dict, metadata={OPEN_TO: dict})

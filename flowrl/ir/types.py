@@ -141,11 +141,3 @@ def axes_of(types: Iterable[Type]) -> list[Axis]:
     """Return the axes of tensors among `types`, each once, in order of appearance."""
     tensors = [type for type in types if isinstance(type, TensorType)]
     return list(dict.fromkeys(axis for type in tensors for axis in type.axes))
-
-
-def histories(types: Iterable[Type]) -> str:
-    """Return who made each of the axes that share a name, or nothing if no two do."""
-    axes = axes_of(types)
-    names = [axis.name for axis in axes]
-    clashing = [axis for axis in axes if names.count(axis.name) > 1]
-    return "; ".join(axis.history() for axis in clashing)

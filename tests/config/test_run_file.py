@@ -64,12 +64,12 @@ help: the keys of the run file are program, models, engines, cluster, data, rewa
 
 
 def test_a_misspelt_key_among_names_of_ones_own_is_unknown(error_of):
-    assert error_of('[engines]\nsamplin = "fast"\n') == snapshot("""\
-unknown key `samplin` in [engines] (did you mean `sampling`?)
+    assert error_of("[engines]\nthread = 2\n") == snapshot("""\
+unknown key `thread` in [engines] (did you mean `threads`?)
   run.toml:21
-   21 | samplin = "fast"
-        ^^^^^^^
-help: the keys of [engines] are sampling, threads\
+   21 | thread = 2
+        ^^^^^^
+help: the keys of [engines] are threads\
 """)
 
 

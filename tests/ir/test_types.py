@@ -10,7 +10,6 @@ from flowrl.ir.types import (
     axes_of,
     boolean,
     f32,
-    histories,
     i32,
 )
 
@@ -50,9 +49,7 @@ def test_a_snapshot_is_another_type_than_its_model_and_versions_are_not():
     assert ModelType("policy") != ModelType("policy", snapshot=True)
 
 
-def test_only_axes_that_share_a_name_have_histories_told():
+def test_axes_of_several_types_come_once_each_in_order():
     types = [f32(PROMPT, TOKEN), f32(PROMPT, LATER), ModelType("policy")]
 
     assert axes_of(types) == [PROMPT, TOKEN, LATER]
-    assert histories(types) == "token by generate; token'2 by score at grpo.py:9"
-    assert histories(types[:1]) == ""
