@@ -2,12 +2,15 @@
 
 import sys
 
+import attrs
 import torch
 
 from flowrl.functional import (
     advantages,
+    clipping,
     divergences,
     filters,
+    group_advantages,
     importance,
     lengths,
     logprobs,
@@ -16,7 +19,9 @@ from flowrl.functional import (
     progress,
     reductions,
     rewards,
+    surrogate,
     tokens,
+    whitening,
 )
 
 DTYPE = torch.float32 if "--f32" in sys.argv else torch.float64
@@ -94,14 +99,14 @@ def run_token_rewards(i, p):
 
 
 def run_group_advantage(i, p):
-    out = advantages.group_advantage(
+    out = group_advantages.group_advantage(
         i["rewards"], sample_ids=i.get("sample_ids"), groups=i["group_ids"], **p
     )
     return {"advantages": out, "used": rewards.usable(i["rewards"])}
 
 
 def run_rloo(i, p):
-    return {"advantages": advantages.leave_one_out(i["rewards"], groups=i["group_ids"])}
+    return {"advantages": group_advantages.leave_one_out(i["rewards"], groups=i["group_ids"])}
 
 
 def run_reinforce_plus_plus(i, p):
@@ -130,12 +135,12 @@ def run_remax(i, p):
 
 def run_opo(i, p):
     counts = torch.tensor(i["lengths"])
-    return {"advantages": advantages.opo(i["rewards"], counts, groups=i["group_ids"])}
+    return {"advantages": group_advantages.opo(i["rewards"], counts, groups=i["group_ids"])}
 
 
 def run_masked_whiten(i, p):
-    mean, var = advantages.moments(i["values"], i["mask"], ddof=p["ddof"])
-    return {"whitened": advantages.whiten(i["values"], i["mask"], **p), "mean": mean, "var": var}
+    mean, var = whitening.moments(i["values"], i["mask"], ddof=p["ddof"])
+    return {"whitened": whitening.whiten(i["values"], i["mask"], **p), "mean": mean, "var": var}
 
 
 def run_masked_whiten_dist(i, p):
@@ -150,13 +155,7 @@ def run_masked_whiten_dist(i, p):
 
 def run_dynamic_filter(i, p):
     rounds = [[(group["uid"], group["rewards"]) for group in drawn] for drawn in i["rounds"]]
-    out = filters.dynamic_filter(rounds, target=p["target"], max_rounds=p["max_rounds"])
-    return {
-        "batch": out.batch,
-        "surplus": out.surplus,
-        "dropped": out.dropped,
-        "rounds_used": out.rounds_used,
-    }
+    return attrs.asdict(filters.dynamic_filter(rounds, **p))
 
 
 def run_kl(i, p):
@@ -219,18 +218,18 @@ def _token_losses(logp, i, p):
         return losses.cispo(logp, i["old_logp"], a, mask, **clip), {"clip_frac": fraction}
     if variant == "decoupled":
         proximal, cap = i["prox_logp"], p["weight_cap"]
-        loss = losses.decoupled(logp, proximal, i["old_logp"], a, mask, weight_cap=cap, **clip)
-        return loss, {"clip_frac": losses.clip_fraction(logp, proximal, a, mask, **clip)}
+        loss = surrogate.decoupled(logp, proximal, i["old_logp"], a, mask, weight_cap=cap, **clip)
+        return loss, {"clip_frac": clipping.clip_fraction(logp, proximal, a, mask, **clip)}
     if variant == "gspo":
-        loss = losses.sequence_surrogate(logp, i["old_logp"], a, mask, **clip)
-        ratio = losses.sequence_logratio(logp, i["old_logp"], mask)
+        loss = surrogate.sequence_surrogate(logp, i["old_logp"], a, mask, **clip)
+        ratio = surrogate.sequence_logratio(logp, i["old_logp"], mask)
         zero = torch.zeros_like(ratio)
-        return loss, {"clip_frac": losses.clip_fraction(ratio, zero, a, mask, **clip)}
+        return loss, {"clip_frac": clipping.clip_fraction(ratio, zero, a, mask, **clip)}
     dual = _only(p, "dual_clip")
-    loss = losses.clipped_surrogate(logp, i["old_logp"], a, mask, **clip, **dual)
-    out = {"clip_frac": losses.clip_fraction(logp, i["old_logp"], a, mask, **clip)}
+    loss = surrogate.clipped_surrogate(logp, i["old_logp"], a, mask, **clip, **dual)
+    out = {"clip_frac": clipping.clip_fraction(logp, i["old_logp"], a, mask, **clip)}
     if dual.get("dual_clip") is not None:
-        fraction = losses.dual_clip_fraction(logp, i["old_logp"], a, mask, **clip, **dual)
+        fraction = clipping.dual_clip_fraction(logp, i["old_logp"], a, mask, **clip, **dual)
         out["dual_clip_frac"] = fraction
     return loss, out
 
@@ -299,7 +298,7 @@ def run_accumulate_policy(i, p):
 
 def run_objective(i, p):
     mask = i["mask"]
-    grouped = advantages.group_advantage(
+    grouped = group_advantages.group_advantage(
         i["rewards"], groups=i["group_ids"], **_only(p, "norm_by_std", "ddof", "eps")
     )
     logp = i["logp"].requires_grad_()
@@ -314,7 +313,9 @@ def run_objective(i, p):
 
 
 def run_is_weights(i, p):
-    weights, keep = importance.importance_weights(i["train_logp"], i["rollout_logp"], i["mask"], **p)
+    weights, keep = importance.importance_weights(
+        i["train_logp"], i["rollout_logp"], i["mask"], **p
+    )
     return {"weights": weights, "keep": keep}
 
 
@@ -363,13 +364,7 @@ def run_packed_attention(i, p):
 
 def run_assemble_multiturn(i, p):
     turns = [tokens.Turn(**turn) for turn in i["turns"]]
-    out = tokens.assemble_multiturn(i["prompt_ids"], turns)
-    return {
-        "ids": out.ids,
-        "loss_mask": out.loss_mask,
-        "logprobs": out.logprobs,
-        "prompts_sent": out.prompts_sent,
-    }
+    return attrs.asdict(tokens.assemble_multiturn(i["prompt_ids"], turns))
 
 
 def run_reward_combine(i, p):
@@ -396,9 +391,4 @@ def run_split_even(i, p):
 
 
 def run_resume_position(i, p):
-    out = progress.resume_position(i["global_step"], **p)
-    return {
-        "epoch": out.epoch,
-        "batch_offset": out.batch_offset,
-        "remaining_steps": out.remaining_steps,
-    }
+    return attrs.asdict(progress.resume_position(i["global_step"], **p))

@@ -7,24 +7,9 @@ deletes them, works on the trained tokens of each row, packed, and puts the resu
 import torch
 from torch import Tensor
 
-from flowrl.functional.group_advantages import group_advantage, leave_one_out, opo
+from flowrl.functional.group_advantages import group_advantage
 from flowrl.functional.ragged import discounted_sums, put_back, row_counts, select, spread
-from flowrl.functional.whitening import moments, whiten
-
-__all__ = [
-    "discounted_returns",
-    "gae",
-    "group_advantage",
-    "leave_one_out",
-    "moments",
-    "opo",
-    "reinforce_plus_plus",
-    "reinforce_plus_plus_baseline",
-    "remax",
-    "rows_without_tokens",
-    "token_rewards",
-    "whiten",
-]
+from flowrl.functional.whitening import whiten
 
 
 def discounted_returns(

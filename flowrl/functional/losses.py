@@ -7,35 +7,9 @@ the inputs, as a mask given here does, keeps a NaN in a masked position out of t
 import torch
 from torch import Tensor
 
-from flowrl.functional.clipping import clip_fraction, dual_clip_fraction
-from flowrl.functional.covariance import clip_cov, kl_cov
-from flowrl.functional.preferences import bradley_terry, dpo_loss
 from flowrl.functional.ragged import select
 from flowrl.functional.reductions import token_mean
-from flowrl.functional.surrogate import (
-    clipped_surrogate,
-    decoupled,
-    selected,
-    sequence_logratio,
-    sequence_surrogate,
-)
-
-__all__ = [
-    "bradley_terry",
-    "cispo",
-    "clip_cov",
-    "clip_fraction",
-    "clipped_surrogate",
-    "clipped_value",
-    "decoupled",
-    "dpo_loss",
-    "dual_clip_fraction",
-    "kl_cov",
-    "reinforce",
-    "sequence_logratio",
-    "sequence_surrogate",
-    "value_clip_fraction",
-]
+from flowrl.functional.surrogate import selected
 
 
 def cispo(

@@ -5,12 +5,20 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flowrl.functional import advantages, divergences, importance, losses, reductions
+from flowrl.functional import advantages as A
+from flowrl.functional import (
+    covariance,
+    divergences,
+    importance,
+    losses,
+    reductions,
+    surrogate,
+)
 from flowrl.functional.covariance import token_covariance
 from flowrl.functional.token_baseline import optimal_token_baseline
+from flowrl.functional.whitening import whiten
 from tests.functional.batches import JUNK, batches
 
-A = advantages
 TOKEN_FUNCTIONS = {
     "discounted_returns": lambda t, r, m, g, k: A.discounted_returns(t["a"], m, gamma=0.9, **k),
     "gae": lambda t, r, m, g, k: A.gae(t["a"], t["b"], m, r["s"], gamma=0.9, lam=0.8, **k)[0],
@@ -24,26 +32,26 @@ TOKEN_FUNCTIONS = {
     "optimal_token_baseline": lambda t, r, m, g, k: optimal_token_baseline(
         t["a"], m, t["b"], t["c"], groups=g, **k
     ),
-    "whiten": lambda t, r, m, g, k: A.whiten(t["a"], m),
-    "whiten keep_mean": lambda t, r, m, g, k: A.whiten(t["a"], m, mode="keep_mean"),
-    "whiten scale_only": lambda t, r, m, g, k: A.whiten(t["a"], m, mode="scale_only"),
-    "clipped_surrogate": lambda t, r, m, g, k: losses.clipped_surrogate(
+    "whiten": lambda t, r, m, g, k: whiten(t["a"], m),
+    "whiten keep_mean": lambda t, r, m, g, k: whiten(t["a"], m, mode="keep_mean"),
+    "whiten scale_only": lambda t, r, m, g, k: whiten(t["a"], m, mode="scale_only"),
+    "clipped_surrogate": lambda t, r, m, g, k: surrogate.clipped_surrogate(
         t["a"], t["b"], t["c"], m, clip_high=0.3, dual_clip=1.5
     ),
-    "sequence_logratio": lambda t, r, m, g, k: losses.sequence_logratio(t["a"], t["b"], m, **k),
-    "sequence_surrogate": lambda t, r, m, g, k: losses.sequence_surrogate(
+    "sequence_logratio": lambda t, r, m, g, k: surrogate.sequence_logratio(t["a"], t["b"], m, **k),
+    "sequence_surrogate": lambda t, r, m, g, k: surrogate.sequence_surrogate(
         t["a"], t["b"], t["c"], m, clip=0.2, **k
     ),
     "cispo": lambda t, r, m, g, k: losses.cispo(t["a"], t["b"], t["c"], m),
-    "decoupled": lambda t, r, m, g, k: losses.decoupled(
+    "decoupled": lambda t, r, m, g, k: surrogate.decoupled(
         t["a"], t["b"], t["c"], t["d"], m, weight_cap=1.5
     ),
     "reinforce": lambda t, r, m, g, k: losses.reinforce(t["a"], t["b"], m),
     "clipped_value": lambda t, r, m, g, k: losses.clipped_value(t["a"], t["b"], t["c"], m),
-    "clip_cov": lambda t, r, m, g, k: losses.clip_cov(
+    "clip_cov": lambda t, r, m, g, k: covariance.clip_cov(
         t["a"], t["b"], t["c"], m, fraction=0.3, low=0.0
     ),
-    "kl_cov": lambda t, r, m, g, k: losses.kl_cov(t["a"], t["b"], t["c"], m, fraction=0.3),
+    "kl_cov": lambda t, r, m, g, k: covariance.kl_cov(t["a"], t["b"], t["c"], m, fraction=0.3),
     "token_covariance": lambda t, r, m, g, k: token_covariance(t["a"], t["b"], m),
     "kl k1": lambda t, r, m, g, k: divergences.kl(t["a"], t["b"], None, m, estimator="k1"),
     "kl k3": lambda t, r, m, g, k: divergences.kl(t["a"], t["b"], None, m),
