@@ -3,18 +3,9 @@
 from collections.abc import Iterator, Mapping
 
 from flowrl.errors import ProgramError
-from flowrl.ir.graph import Graph, Node, Value
+from flowrl.ir.graph import Graph, Node, Op, Value
 from flowrl.ops.model import Generate
-
-WITHIN_GROUPS = (
-    "group_advantage",
-    "leave_one_out",
-    "opo",
-    "gdpo",
-    "reinforce_plus_plus_baseline",
-    "optimal_token_baseline",
-)
-"""Ops that compare a sample with the others of its prompt."""
+from flowrl.ops.tensor import TensorOp
 
 
 def check_groups(graph: Graph) -> None:
@@ -26,7 +17,7 @@ def check_groups(graph: Graph) -> None:
     for inner in graph.nested():
         made_by = {value: node for node in inner.nodes for value in node.results}
         for node in inner.nodes:
-            draws = list(_draws(node, made_by)) if node.op.name in WITHIN_GROUPS else []
+            draws = list(_draws(node, made_by)) if _compares_samples(node.op) else []
             if draws and all(n == 1 for n, _ in draws):
                 raise ProgramError(
                     f"{node.op.name}: compares the samples of a prompt, and there is one sample a "
@@ -35,6 +26,16 @@ def check_groups(graph: Graph) -> None:
                     made=["the samples are drawn here:", draws[0][1].loc.excerpt()],
                     hint="draw several: `ops.generate(policy, prompts, n=8)`",
                 )
+
+
+def _compares_samples(op: Op) -> bool:
+    """Whether the op's type rule names `sample` in what it gives: it needs whole groups.
+
+    What users' ops do with a group of one is theirs to say.
+    """
+    if not isinstance(op, TensorOp) or op.code:
+        return False
+    return any("sample" in result.names for result in op.signature.results)
 
 
 def _draws(node: Node, made_by: Mapping[Value, Node]) -> Iterator[tuple[int, Node]]:
