@@ -127,6 +127,13 @@ The loss at dpo.py:19 takes two passes, one forward dearer: dpo_loss looks beyon
     )
 
 
+def test_check_of_a_program_refuses_groups_of_one(told):
+    code, _, error = told("check", "grpo", "--set", "samples=1")
+
+    assert code == 1
+    assert "group_advantage: compares the samples of a prompt" in error
+
+
 def test_check_of_a_run_file_says_what_a_step_is(told, run_file):
     assert told("check", run_file(), "--set", "program.kl_coef=0") == snapshot(
         (

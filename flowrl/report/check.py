@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from flowrl.compiler.findings import findings
+from flowrl.compiler.groups import check_groups
 from flowrl.compiler.pipeline import compile_graph
 from flowrl.config.check import batches, check_inputs, check_run, cluster_of, trace_run
 from flowrl.config.run_file import RunFile, load_run_file
@@ -25,6 +26,7 @@ def checked(given: str, sets: Sequence[str]) -> str:
         return "\n".join(_run_file(given, sets))
     traced, cluster = subject(given, sets)
     compile_graph(traced.graph, cluster)
+    check_groups(traced.graph)
     return "\n".join([f"`{traced.program.name}` is sound.", *_findings(traced)])
 
 
