@@ -44,7 +44,9 @@ def located(error: Exception, line: Line, nodes: tuple[Node, ...]) -> FlowrlErro
     """
     cause = error.cause if isinstance(error, RayTaskError) else error
     if isinstance(cause, Failure):
-        return _of_node(cause.error, line, nodes[cause.node] if cause.node is not None else None)
+        if cause.node is None:  # no op: a row, a reward function or a model, which it names
+            return cause.error
+        return _of_node(cause.error, line, nodes[cause.node])
     node = nodes[0] if nodes else None
     doing = f" while it ran `{node.op.name}`" if node else ""
     if isinstance(cause, RayActorError):
@@ -54,21 +56,17 @@ def located(error: Exception, line: Line, nodes: tuple[Node, ...]) -> FlowrlErro
             hint="the kernel ends processes when memory runs out; look into its log, and into "
             "the worker's below Ray's session folder",
         )
-    return _of_node(told(error), line, node)
+    return EngineError(f"{line} failed{doing}: {type(error).__name__}: {error}")
 
 
-def _of_node(error: FlowrlError, line: Line, node: Node | None) -> FlowrlError:
-    if node is None:
-        return type_of(error)(
-            error.problem, where=error.where, made=[f"  on {line}"], hint=error.hint
-        )
+def _of_node(error: FlowrlError, line: Line, node: Node) -> FlowrlError:
     name, where = f"{node.op.name}: ", error.where
     short, full = f"  {node.loc}", node.loc.excerpt()
     problem = error.problem if error.problem.startswith(name) else f"{name}{error.problem}"
     where = full if where in ("", short) else f"{where}\n{full}"
-    return type_of(error)(problem, where=where, made=[f"  on {line}"], hint=error.hint)
+    return _class_of(error)(problem, where=where, made=[f"  on {line}"], hint=error.hint)
 
 
-def type_of(error: FlowrlError) -> type[FlowrlError]:
+def _class_of(error: FlowrlError) -> type[FlowrlError]:
     """Return the class of flowrl.errors that an error is of: subclasses take other arguments."""
     return next(c for c in type(error).__mro__ if c.__module__ == FlowrlError.__module__)

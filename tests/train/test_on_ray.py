@@ -1,0 +1,243 @@
+"""Whole runs on Ray: as in one process, and ended well however they end."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+import ray
+from inline_snapshot import snapshot
+
+from flowrl.errors import DataError
+from tests.train.conftest import SCORED
+
+MAIN = "import sys; from flowrl.cli import main; sys.exit(main())"
+POOLS = """
+[cluster]
+executor = "ray"
+[cluster.pools.train]
+roles = ["policy.train"]
+cpus = 0.25
+[cluster.pools.rollout]
+roles = ["policy.generate"]
+cpus = 0.25
+workers = 2
+"""
+HELD_OUT = """
+[eval]
+every_steps = 2
+[eval.data]
+source = "heldout.jsonl"
+"""
+OURS = re.compile(r"ray::Worker|flowrl\.rewards\.worker")
+"""Command lines of the processes that a run has besides Ray's own."""
+
+
+@pytest.fixture(scope="module")
+def session():
+    """Start the Ray that runs in this process use."""
+    ours = not ray.is_initialized()
+    if ours:
+        ray.init(
+            "local", num_cpus=4, include_dashboard=False, log_to_driver=False, logging_level="ERROR"
+        )
+    yield
+    if ours:
+        ray.shutdown()
+
+
+@pytest.fixture
+def heldout(folder):
+    """Return a run's folder with held-out prompts."""
+    folder.write_rows("heldout.jsonl", [{"prompt": f"{c}9:", "answer": c} for c in "xyz"])
+    return folder
+
+
+@pytest.mark.parametrize("program", ["ppo", "sft"])
+def test_a_run_on_ray_logs_evaluates_samples_and_saves_what_one_in_a_process_does(
+    program, heldout, session
+):
+    sets = ("log.samples=2", "train.checkpoint_every=2")
+    there = heldout.run(program, *sets, added=HELD_OUT + POOLS, reward=SCORED)
+    samples = heldout.sampled if program == "ppo" else None
+
+    here = heldout.run(
+        program,
+        *sets,
+        "train.folder=here",
+        "cluster.executor=local",
+        added=HELD_OUT + POOLS,
+        reward=SCORED,
+    )
+
+    found = [known(record) for record in here]
+    assert [known(record) for record in there] == found
+    for checkpoint in ("checkpoint-2", "checkpoint"):
+        for file in ("policy/model.safetensors", "state.json", "policy/tokenizer.json"):
+            pair = [(heldout.path / f / checkpoint / file).read_bytes() for f in ("out", "here")]
+            assert pair[0] == pair[1]
+    assert samples is None or len(samples) == 2 * 3
+
+
+def known(record):
+    return {name: x for name, x in record.items() if not name.startswith("seconds")}
+
+
+def test_progress_shows_the_pools(heldout, session, capsys):
+    heldout.run("grpo", added=HELD_OUT + POOLS)
+
+    printed = re.sub(r"pid \d+ on \S+?(?=[,\n])", "pid", capsys.readouterr().out)
+    assert "pool train: policy.train; pid\n" in printed
+    assert "pool rollout: policy.generate; pid, pid\n" in printed
+    assert "pool data: data, reward; pid\n" in printed
+    assert re.search(r"step 3/3 .*train/update \d", printed)
+
+
+def test_a_row_without_what_the_reward_needs_is_an_error_of_the_run(heldout, session):
+    heldout.write_rows("train.jsonl", [{"prompt": "a:", "answer": "a"}, {"prompt": "b:"}])
+
+    with pytest.raises(DataError) as raised:
+        heldout.run("grpo", added=POOLS)
+
+    assert str(raised.value) == snapshot("""\
+column `answer` is missing; the row has `prompt`
+train.jsonl:2
+help: correct the row, or set `on_bad_row = "skip"` to leave such rows out\
+""")
+
+
+@pytest.fixture
+def started(heldout):
+    """Start `flowrl run` with a Ray of its own."""
+    children = []
+
+    def start(*sets, added=POOLS):
+        path = heldout.write("grpo", HELD_OUT + added)
+        arguments = [part for text in sets for part in ("--set", text)]
+        child = subprocess.Popen(
+            [sys.executable, "-c", MAIN, "run", path, *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        children.append(child)
+        return child
+
+    yield start
+    for child in children:
+        child.kill()
+        child.communicate()
+
+
+LONG = ("train.steps=100000", "reward.workers=2", "log.every_steps=1")
+
+
+def after_first_step(folder, child):
+    """Wait for a record; return all processes of the run."""
+    file = folder.path / "out" / "metrics.jsonl"
+    while child.poll() is None and not (file.exists() and file.read_text().count("\n") > 1):
+        time.sleep(0.05)
+    assert child.poll() is None, child.communicate()
+    return psutil.Process(child.pid).children(recursive=True)
+
+
+def gone(processes):
+    return not psutil.wait_procs(processes, timeout=20)[1]
+
+
+def worker_of(pool, child):
+    """Return the process of the first worker of a pool, as progress shows it."""
+    for line in child.stdout:
+        if line.startswith(f"pool {pool}:"):
+            return psutil.Process(int(re.search(r"pid (\d+)", line)[1]))
+    raise AssertionError(child.stderr.read())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("group", [False, True], ids=["to the run", "to its group"])
+def test_ctrl_c_ends_a_run_with_130_and_all_its_processes(heldout, started, group):
+    child = started(*LONG)
+    processes = after_first_step(heldout, child)
+
+    (os.killpg if group else os.kill)(child.pid, signal.SIGINT)
+    out, err = child.communicate(timeout=60)
+
+    assert child.returncode == 130, err
+    assert out.splitlines()[-1] == f"interrupted; what was written is in {heldout.path / 'out'}"
+    assert "Traceback" not in err
+    assert gone(processes)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pool", ["train", "data"])
+def test_a_worker_that_dies_ends_the_run_with_its_pool_named(heldout, started, pool):
+    child = started(*LONG)
+    victim = worker_of(pool, child)
+    processes = after_first_step(heldout, child)
+
+    victim.kill()
+    began = time.monotonic()
+    _, err = child.communicate(timeout=60)
+
+    assert time.monotonic() - began < 15
+    assert child.returncode == 1
+    assert re.match(rf"error: worker 0 of pool `{pool}` \(pid {victim.pid} on \S+\) died", err), err
+    assert "Traceback" not in err
+    assert gone(processes)
+
+
+@pytest.mark.slow
+def test_a_run_that_is_killed_takes_its_workers_along(heldout, started):
+    child = started(*LONG)
+    processes = after_first_step(heldout, child)
+    ours = [process for process in processes if OURS.search(" ".join(process.cmdline()))]
+
+    child.kill()
+    child.communicate(timeout=60)
+
+    assert len(ours) == 4 + 2
+    assert gone(ours)
+    for agent in psutil.wait_procs(processes, timeout=0)[1]:
+        agent.kill()  # two agents of Ray outlive a driver that had no time to end them
+
+
+@pytest.mark.slow
+def test_pools_that_do_not_fit_end_the_run_within_20_seconds(heldout, started):
+    began = time.monotonic()
+
+    child = started("cluster.pools.train.gpus=2", "cluster.pools.rollout.cpus=64")
+    _, err = child.communicate(timeout=60)
+
+    assert time.monotonic() - began < 20
+    assert child.returncode == 1
+    assert re.sub(
+        r"there are \d+$", "there are N", err.splitlines()[0].partition("; ")[0]
+    ) == snapshot("error: 2 GPUs are wanted, there are N")
+    assert "pool `rollout`: 2 x (64 CPUs)" in err
+
+
+@pytest.mark.slow
+def test_a_ray_of_another_version_is_an_error(heldout, started, session):
+    import json
+
+    from ray.experimental.internal_kv import _internal_kv_get, _internal_kv_put
+
+    key = {"key": b"CLUSTER_METADATA", "namespace": b"cluster"}
+    metadata = json.loads(_internal_kv_get(**key))
+    _internal_kv_put(
+        value=json.dumps(metadata | {"ray_version": "2.9.0"}).encode(), overwrite=True, **key
+    )
+    address = ray.get_runtime_context().gcs_address
+
+    child = started(f"cluster.address={address}")
+    _, err = child.communicate(timeout=60)
+
+    _internal_kv_put(value=json.dumps(metadata).encode(), overwrite=True, **key)
+    assert child.returncode == 1
+    assert "2.9.0" in err
+    assert "Traceback" not in err
