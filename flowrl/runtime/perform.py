@@ -14,8 +14,8 @@ from flowrl.ops import model
 from flowrl.runtime import selection
 from flowrl.runtime.blocks import blocks
 from flowrl.runtime.engine import Completion, Request, Sampling, Sequences
+from flowrl.runtime.graph_loss import GraphLoss
 from flowrl.runtime.host import Handle, Host, Path, Resident
-from flowrl.runtime.learning import GraphLoss
 from flowrl.runtime.places import parents, take_rows
 from flowrl.runtime.selection import Selection
 

@@ -15,9 +15,9 @@ from flowrl.ir.records import Prompts, Rollouts
 from flowrl.ir.trace import building
 from flowrl.ir.types import DType, ModelType, Origin, TensorType, boolean, f32, i32
 from flowrl.ops.model import Update
+from flowrl.runtime.graph_loss import GraphLoss
 from flowrl.runtime.host import Host
 from flowrl.runtime.interpret import Interpreter
-from flowrl.runtime.learning import GraphLoss
 
 HERE = Location("test_losses.py", 1)
 
