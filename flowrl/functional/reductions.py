@@ -42,26 +42,6 @@ def row_mean(x: Tensor, mask: Tensor, *, lengths: Tensor | None = None) -> Tenso
     return row_sum(x, mask, lengths=lengths) / row_counts(mask, lengths=lengths).clamp(min=1)
 
 
-def total(x: Tensor) -> Tensor:
-    """Return f32[], the sum of all elements."""
-    return x.sum()
-
-
-def mean(x: Tensor) -> Tensor:
-    """Return f32[], the mean of all elements; 0 if there is none."""
-    return mean_total(x) / mean_divisor(x)
-
-
-def mean_total(x: Tensor) -> Tensor:
-    """Return f32[], the numerator of `mean`."""
-    return x.sum()
-
-
-def mean_divisor(x: Tensor) -> Tensor:
-    """Return i64[], the number of elements, at least 1."""
-    return torch.tensor(max(x.numel(), 1), device=x.device)
-
-
 def token_mean(x: Tensor, mask: Tensor) -> Tensor:
     """Return f32[], the mean over all trained tokens: a long row weighs more than a short one.
 

@@ -46,7 +46,7 @@ class Op(ABC):
         return re.sub(r"(?<!^)(?=[A-Z])", "_", type(self).__name__).lower()
 
     def attributes(self) -> Mapping[str, Any]:
-        """Return what is printed in braces: fields that aren't graphs, hidden (`repr=False`) or at their default."""
+        """Return what is printed in braces: fields with a `repr` that aren't at their default."""
         fields = attrs.fields(type(self))  # type: ignore[arg-type]
         values = {field.name: getattr(self, field.name) for field in fields if field.repr}
         defaults = {field.name: field.default for field in fields}

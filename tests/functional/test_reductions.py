@@ -64,14 +64,6 @@ def test_a_mean_is_its_total_over_its_divisor(name, batch):
     assert torch.equal(whole, parts / divisor(batch.mask, **keywords[divisor]))
 
 
-def test_means_of_plain_numbers():
-    x = torch.tensor([1.0, 2.0, 6.0])
-
-    assert reductions.mean(x) == 3
-    assert reductions.total(x) == 9
-    assert reductions.mean(x[:0]) == 0
-
-
 def test_rows_without_tokens_count_only_where_all_do():
     x = torch.ones(3, 2)
     mask = torch.tensor([[True, True], [True, False], [False, False]])
