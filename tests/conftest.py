@@ -1,8 +1,13 @@
-"""What holds of every test: one thread, and no deadline for laws (a busy machine is no failure)."""
+"""What holds of every test.
+
+One thread; no deadline for laws, since a busy machine is no failure; the same examples in every
+run. `pytest --hypothesis-profile=explore` looks for new ones.
+"""
 
 import torch
 from hypothesis import settings
 
 torch.set_num_threads(1)  # as `engines.threads` says by default; results depend on it
-settings.register_profile("flowrl", deadline=None)
+settings.register_profile("flowrl", deadline=None, derandomize=True)
+settings.register_profile("explore", deadline=None)
 settings.load_profile("flowrl")

@@ -1,7 +1,7 @@
 """Type rules written as types: what they accept, broadcast and refuse."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from inline_snapshot import snapshot
 
@@ -109,7 +109,6 @@ def test_what_is_no_type_rule_is_refused(text):
 
 
 @given(ranks=st.lists(st.integers(0, 3), min_size=1, max_size=3))
-@settings(deadline=None)
 def test_arguments_on_first_axes_of_one_type_broadcast_to_the_deepest(ranks):
     types = tuple(f32(*AXES[:rank]) for rank in ranks)
     signature = Signature.parse(f"{', '.join(['f32[...]'] * len(ranks))} -> f32[...]")

@@ -1,6 +1,6 @@
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -23,8 +23,7 @@ def test_the_vocabulary_has_101_tokens(tokenizer):
     assert len(tokenizer) == 101
 
 
-@settings(deadline=None)
-@given(text=st.text(make_model.CHARACTERS))
+@given(text=st.text(make_model.CHARACTERS).filter(lambda text: "<" not in text))
 def test_text_survives_the_tokenizer_after_loading(tokenizer, text):
     ids = tokenizer(text, add_special_tokens=False).input_ids
 
