@@ -192,7 +192,7 @@ class Program:
         if spec.kind is Kind.DATA:
             return _data(builder, spec, self.loc)
         unflatten = flatten(spec.initial)[1]
-        return unflatten([builder.input(n, f32()) for n in _dotted(spec.name, spec.initial)])
+        return unflatten([builder.input(n, f32()) for n in leaf_names(spec.initial, spec.name)])
 
     def _outputs(
         self, result: Any, args: Mapping[Input, Any], builder: GraphBuilder
@@ -206,7 +206,7 @@ class Program:
             spec = self._place_of(item, expected, args)
             expected = expected[expected.index(spec) + 1 :]
             leaves = [self._carried(spec, leaf, builder) for leaf in flatten(item)[0]]
-            outputs += zip(_dotted(spec.name, item), leaves, strict=True)
+            outputs += zip(leaf_names(item, spec.name), leaves, strict=True)
         returned = {name.split(".")[0] for name, _ in outputs}
         for spec in args:
             if spec.kind is Kind.CARRY and spec.name not in returned:
@@ -262,10 +262,6 @@ class Program:
         kind = last if last in ("min", "max") else "mean"
         number: Value = Value.arithmetic.reduce(kind, value, None, None) if per_turn else value
         return number
-
-
-def _dotted(name: str, tree: Any) -> list[str]:
-    return [f"{name}.{leaf}" if leaf else name for leaf in leaf_names(tree)]
 
 
 def _data(builder: GraphBuilder, spec: Input, loc: Location) -> Any:

@@ -136,10 +136,11 @@ def flatten(tree: Any) -> tuple[list[Any], Callable[[Iterable[Any]], Any]]:
     return leaves, spec.unflatten
 
 
-def leaf_names(tree: Any) -> list[str]:
-    """Return a dotted name for each leaf: `prompts.context`."""
+def leaf_names(tree: Any, under: str = "") -> list[str]:
+    """Return a dotted name for each leaf, `prompts.context`, below the name `under`."""
     paths = optree.tree_paths(tree, namespace=NAMESPACE)
-    return [".".join(map(str, path)) for path in paths]
+    above = [under] if under else []
+    return [".".join([*above, *map(str, path)]) for path in paths]
 
 
 def same_structure(a: Any, b: Any) -> bool:

@@ -76,10 +76,10 @@ def scan(
     hint = "put it in the record: `ops.record(batch, name=value)`, and read `mb.name`"
 
     def build(inner: GraphBuilder) -> list[tuple[str, Value]]:
-        names = [f"carry.{name}" if name else "carry" for name in leaf_names(carry)]
+        names = leaf_names(carry, "carry")
         start = [inner.input(n, leaf.type) for n, leaf in zip(names, leaves, strict=True)]
-        named = zip(leaf_names(xs.record), fields, strict=True)
-        rows = [inner.input(f"mb.{n}", selection.rename(value.type)) for n, value in named]
+        named = zip(leaf_names(xs.record, "mb"), fields, strict=True)
+        rows = [inner.input(name, selection.rename(value.type)) for name, value in named]
         _follow(inner, rows)
         end, stats = _pair(body(unflatten(start), record(rows)))
         out = _same_carry(carry, leaves, end)
@@ -172,8 +172,8 @@ def sample_until(
     trees: list[T] = []
 
     def build(inner: GraphBuilder) -> list[tuple[str, Value]]:
-        named = zip(leaf_names(prompts), leaves, strict=True)
-        inputs = [inner.input(f"prompts.{n}", pairs.rename(leaf.type)) for n, leaf in named]
+        named = zip(leaf_names(prompts, "prompts"), leaves, strict=True)
+        inputs = [inner.input(name, pairs.rename(leaf.type)) for name, leaf in named]
         _follow(inner, inputs)
         trees.append(draw(unflatten(inputs)))
         kept = _check_keep(inner, keep(trees[0]))
