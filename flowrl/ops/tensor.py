@@ -241,8 +241,11 @@ def where(condition: Value, a: Value | float, b: Value | float) -> Value:
 
     Args:
         condition: bool[...].
-        a: f32[...], or anything that broadcasts.
+        a: f32[...], or what is broadcast into it.
         b: likewise.
+
+    Returns:
+        f32[...].
     """
     signature = "bool[...], number[...], number[...] -> f32[...]"
     args = {"condition": condition, "a": a, "b": b}
@@ -250,16 +253,16 @@ def where(condition: Value, a: Value | float, b: Value | float) -> Value:
 
 
 def minimum(a: Value | float, b: Value | float) -> Value:
-    """Return the smaller of each pair of elements."""
+    """Return the smaller of each pair of elements, f32[...]; each may be a number."""
     return Value.arithmetic.binary("minimum", a, b)
 
 
 def maximum(a: Value | float, b: Value | float) -> Value:
-    """Return the greater of each pair of elements."""
+    """Return the greater of each pair of elements, f32[...]; each may be a number."""
     return Value.arithmetic.binary("maximum", a, b)
 
 
 def clip(x: Value, low: float | None = None, high: float | None = None) -> Value:
-    """Return `x` held to [low, high]; None is no bound."""
+    """Return the elements of `x`, f32[...], held to [low, high]; None is no bound."""
     options = {"low": low, "high": high}
     return apply("arithmetic:clip", "f32[...] -> f32[...]", Per.TOKEN, {"x": x}, options)
