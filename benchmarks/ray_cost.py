@@ -25,8 +25,9 @@ from flowrl.functional.ragged import Ragged
 from flowrl.runtime.channels import Bytes
 from flowrl.runtime.executor import LocalExecutor
 from flowrl.runtime.host import Host
+from flowrl.runtime.job import Job
 from flowrl.runtime.pools import Pools, PoolSize, RaySpec, started
-from flowrl.runtime.ray_executor import Job, RayExecutor
+from flowrl.runtime.ray_executor import RayExecutor
 from flowrl.runtime.rows import PromptBatch, Row
 
 SIZES = (1 << 10, 1 << 17, 1 << 20, 10 << 20, 100 << 20)

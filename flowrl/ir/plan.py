@@ -1,7 +1,7 @@
 """Plans: lowered graphs as JSON, which the compiler hands to the runtime."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum
 from importlib import import_module
 from pathlib import Path
@@ -15,8 +15,8 @@ from flowrl.ir.printer import names_of
 
 FORMAT = 1
 
-Functions = Mapping[tuple[str, str], Callable[..., Any]]
-"""The functions of users' ops, which are code and no data, by name and hash of the source."""
+Functions = Iterator[Callable[..., Any]]
+"""The functions of users' ops, which are code and no data, in the order of their nodes."""
 
 
 @attrs.frozen
@@ -50,13 +50,13 @@ class Plan:
     sampling: Mapping[str, Mapping[str, Any]]
     body: Mapping[str, Any]
 
-    def graph(self, functions: Functions | None = None) -> Graph:
+    def graph(self, functions: Iterable[Callable[..., Any]] = ()) -> Graph:
         """Return the lowered graph.
 
         Args:
             functions: what `functions_of` returned for it; without, users' ops can't run.
         """
-        return decode(self.body, functions or {})
+        return decode(self.body, functions)
 
     def to_json(self) -> str:
         """Return the plan as JSON, a line a node."""
@@ -95,15 +95,19 @@ def encode(graph: Graph) -> dict[str, Any]:
     }
 
 
-def functions_of(graph: Graph) -> dict[tuple[str, str], Callable[..., Any]]:
-    """Return the functions of users' ops in a graph and in those inside it."""
-    ops: list[Any] = [node.op for node in graph.walk()]
-    return {(op.function, op.code): op.user for op in ops if getattr(op, "user", None)}
+def functions_of(graph: Graph) -> list[Callable[..., Any]]:
+    """Return the functions of users' ops, node by node, with those of nested graphs."""
+    found = []
+    for node in graph.nodes:
+        op: Any = node.op
+        found += [op.user] if getattr(op, "user", None) else []
+        found += [f for region in op.regions().values() for f in functions_of(region)]
+    return found
 
 
-def decode(data: Mapping[str, Any], functions: Functions | None = None) -> Graph:
+def decode(data: Mapping[str, Any], functions: Iterable[Callable[..., Any]] = ()) -> Graph:
     """Return the graph that `encode` wrote, with the functions of users' ops."""
-    functions = functions or {}
+    functions = iter(functions)
     values: dict[str, Value] = {}
     inputs = []
     for name, body in data["inputs"]:
@@ -170,7 +174,7 @@ def _load(value: Any, functions: Functions) -> Any:
         return _find(value["enum"])(value["value"])
     fields = {name: _load(item, functions) for name, item in value.items() if name != "class"}
     if fields.get("code"):
-        fields["user"] = functions.get((fields["function"], fields["code"]))
+        fields["user"] = next(functions, None)
     return _find(value["class"])(**fields)
 
 

@@ -14,8 +14,8 @@ from flowrl.ir.types import ModelType
 from flowrl.ops.move import Transfer
 from flowrl.ops.tensor import Constant
 from flowrl.runtime.channels import Line
-from flowrl.runtime.failures import located
 from flowrl.runtime.host import Path
+from flowrl.runtime.instructions import Instructions
 from flowrl.runtime.loops import CONTROL
 from flowrl.runtime.segments import Kind, Segment, inner_graphs, segments
 from flowrl.runtime.worker import Given
@@ -37,16 +37,6 @@ class Held:
     def __del__(self) -> None:
         for line in self.lines:
             line.dead.append(self.id)
-
-
-@attrs.frozen(eq=False)
-class Call:
-    """A call whose reply is not checked yet."""
-
-    method: str
-    reply: Any
-    line: Line
-    nodes: tuple[Node, ...]
 
 
 @attrs.define
@@ -79,9 +69,11 @@ class Controller:
         self.graphs = list(inner_graphs(graph))
         self.divided = {graph: segments(graph) for graph in self.graphs}
         pairs = zip(self.graphs, inner_graphs(source), strict=True)
-        self.source = {a: b for g, s in pairs for a, b in zip(g.nodes, s.nodes, strict=True)}
+        self.instructions = Instructions(
+            {a: b for g, s in pairs for a, b in zip(g.nodes, s.nodes, strict=True)}
+        )
+        self.tell, self.ask = self.instructions.tell, self.instructions.ask
         self.places: Mapping[str, Place] = {}
-        self.pending: list[Call] = []
 
     def run(self, graph: Graph, inputs: Sequence[Any], path: Path = ()) -> list[Any]:
         """Return the outputs of `graph`: what it gave workers to do may not be done yet."""
@@ -142,55 +134,10 @@ class Controller:
                 few = places[start : start + MOST_NUMBERS]
                 reply = self.tell(line, (), "numbers", [values[i].id for i in few])
                 asked.append((few, reply))
-        self.settle()
+        self.instructions.settle()
         for few, reply in asked:
             found |= dict(zip(few, ray.get(reply), strict=True))
         return [found[i] for i in range(len(values))]
-
-    def tell(
-        self, line: Line, nodes: tuple[Node, ...], method: str, *args: Any, replies: int = 1
-    ) -> Any:
-        """Have a worker do something, without waiting; `settle` finds out if it failed."""
-        if len(self.pending) > MOST_PENDING:
-            self.settle(len(self.pending) // 2)
-        reply = line.call(method, *args, replies=replies)
-        self.pending.append(Call(method, reply, line, nodes))
-        return reply
-
-    def ask(self, line: Line, method: str, *args: Any) -> Any:
-        """Return a worker's reply, waiting for all that was told before it."""
-        reply = self.tell(line, (), method, *args)
-        try:
-            return ray.get(reply)
-        except Exception:
-            self.settle()
-            raise
-
-    def settle(self, count: int | None = None) -> None:
-        """Wait until all is done, or the first `count` calls.
-
-        Raises:
-            FlowrlError: what failed first, in the order of the program.
-        """
-        pending, self.pending = self.pending[:count], self.pending[count:] if count else []
-        try:
-            ray.get([reply for call in pending for reply in _several(call.reply)])
-        except Exception as error:
-            raise self._first(pending) from error
-        for call in pending:
-            if call.line.observe:
-                call.line.observe(f"{call.method} returned", ray.get(call.reply))
-
-    def _first(self, pending: Sequence[Call]) -> Exception:
-        """Return the error of the first call that failed; those after it lacked its results."""
-        for call in pending:
-            replies = _several(call.reply)
-            if len(ray.wait(replies, num_returns=len(replies), timeout=0)[0]) == len(replies):
-                try:
-                    ray.get(replies)
-                except Exception as error:
-                    return located(error, call.line, tuple(self.source[n] for n in call.nodes))
-        raise AssertionError("one of the calls has failed")
 
     def _evaluate(
         self, place: tuple[Any, ...], segment: Segment, env: dict[Value, Any], path: Path
@@ -284,9 +231,6 @@ class Controller:
 IDS = itertools.count()
 """Of values, in all runs of this process."""
 
-MOST_PENDING = 256
-"""Calls that are not checked yet: what they have sent stays in the object store."""
-
 MOST_NUMBERS = 200
 """Scalars a message: it stays small."""
 
@@ -294,7 +238,3 @@ MOST_NUMBERS = 200
 def _number(node: Node) -> Tensor:
     assert isinstance(node.op, Constant)
     return torch.tensor(node.op.value)
-
-
-def _several(reply: Any) -> list[Any]:
-    return reply if isinstance(reply, list) else [reply]

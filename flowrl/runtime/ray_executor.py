@@ -2,57 +2,22 @@
 
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any
 
-import attrs
 import ray
 from ray import cloudpickle
 
-from flowrl.ir.graph import Graph
-from flowrl.ir.plan import Plan, functions_of
-from flowrl.ir.program import Input, Kind
+from flowrl.ir.plan import functions_of
+from flowrl.ir.program import Kind
 from flowrl.ops.model import Generate
 from flowrl.runtime.channels import Line
 from flowrl.runtime.controller import EXAMPLES, IDS, PROMPTS, Controller, Held, Place
 from flowrl.runtime.executor import Carry, Step, carried, next_carry
-from flowrl.runtime.local import RoleSetup, uses_of
+from flowrl.runtime.job import Job, Loan, Setup
+from flowrl.runtime.local import uses_of
 from flowrl.runtime.pools import Pools
-from flowrl.runtime.worker import Data, Loan, Rewards, Setup
-
-
-@attrs.frozen(eq=False)
-class Job:
-    """A plan, and what it is run with.
-
-    Attributes:
-        name: of the plan on the workers.
-        plan: what runs.
-        source: the plan's graph, with the places of its nodes in the user's files.
-        inputs: the program's arguments.
-        roles: what each role loads.
-        tokenizers: by role.
-        data: opens each data input, given what rewards need; called by the worker of the data.
-        rewards: imports the reward functions; called by the worker of the rewards.
-        seed: of everything random.
-        drop_failed: drop the group of a failed reward; else it scores 0.
-        threads: of each worker.
-        loan: the model of another plan that this one is run on.
-    """
-
-    name: str
-    plan: Plan
-    source: Graph
-    inputs: tuple[Input, ...]
-    roles: Mapping[str, RoleSetup]
-    tokenizers: Mapping[str, Any]
-    data: Callable[[Any], Mapping[str, Data]]
-    rewards: Callable[[], Rewards]
-    seed: int = 0
-    drop_failed: bool = False
-    threads: int = 1
-    loan: Loan | None = None
 
 
 class RayExecutor:
@@ -110,7 +75,7 @@ class RayExecutor:
             for line in lines:
                 setup = Setup(plan, functions, pool, *given)
                 self.controller.tell(line, (), "load", job.name, setup, line is lines[0])
-        self.controller.settle()
+        self.controller.instructions.settle()
 
     def cursors(self) -> dict[str, Place]:
         """Return the start of each data input."""
@@ -222,13 +187,13 @@ class RayExecutor:
         return counts, seconds
 
 
-def _packed(functions: Mapping[Any, Callable[..., Any]]) -> bytes:
+def _packed(functions: Sequence[Callable[..., Any]]) -> bytes:
     """Pickle users' functions with what their files define: workers may not have the files."""
-    modules = {sys.modules[f.__module__] for f in functions.values()}
+    modules = {sys.modules[f.__module__] for f in functions}
     for module in modules:
         cloudpickle.register_pickle_by_value(module)
     try:
-        return bytes(cloudpickle.dumps(dict(functions)))
+        return bytes(cloudpickle.dumps(functions))
     finally:
         for module in modules:
             cloudpickle.unregister_pickle_by_value(module)

@@ -3,7 +3,7 @@
 import os
 import socket
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import attrs
 import torch
@@ -14,85 +14,16 @@ from flowrl.ir.plan import Plan
 from flowrl.runtime import channels, perform
 from flowrl.runtime.channels import Box
 from flowrl.runtime.failures import Failure, told
-from flowrl.runtime.host import Handle, Host, Path, Resident, ScoreFunction
+from flowrl.runtime.host import Handle, Host, Path, Resident
 from flowrl.runtime.interpret import Interpreter
-from flowrl.runtime.local import RoleSetup, Seat, load_generator, load_models, pin_threads, uses_of
+from flowrl.runtime.job import Data, Rewards, Setup
+from flowrl.runtime.local import Seat, load_generator, load_models, pin_threads, uses_of
 from flowrl.runtime.rows import Cursor, fields
 from flowrl.runtime.segments import Segment, inner_graphs, segments
 from flowrl.runtime.shares import send_list, shares
 
 Given = int | tuple[str, Any]
 """The id of a value of this worker; or `("number", x)`, a scalar; or `("as it is", x)`."""
-
-
-class Rewards(Protocol):
-    """Reward functions, ready to be called."""
-
-    @property
-    def columns(self) -> Any:
-        """What rows must have; for whoever opens the data."""
-        ...
-
-    def score(self, plan: str) -> ScoreFunction:
-        """Return what calls them for a plan."""
-        ...
-
-    def close(self) -> None:
-        """End their processes."""
-        ...
-
-
-class Data(Protocol):
-    """The rows of one data input."""
-
-    @property
-    def rows(self) -> int:
-        """How many there are."""
-        ...
-
-    def cursor(self) -> Cursor:
-        """Return a place in them."""
-        ...
-
-    def sentence(self) -> str:
-        """Say what was read."""
-        ...
-
-
-@attrs.frozen
-class Setup:
-    """What a worker needs for its part of a plan.
-
-    Attributes:
-        plan: as JSON.
-        functions: those of users' ops, pickled.
-        pool: which part.
-        roles: what each role loads.
-        tokenizers: by role.
-        seed: of the run.
-        drop_failed: drop the group of a failed reward; else it scores 0.
-        threads: to compute with.
-        loan: whose model this plan is run on, instead of its own.
-    """
-
-    plan: str
-    functions: bytes
-    pool: str
-    roles: Mapping[str, RoleSetup]
-    tokenizers: Mapping[str, Any]
-    seed: int
-    drop_failed: bool = False
-    threads: int = 1
-    loan: "Loan | None" = None
-
-
-@attrs.frozen
-class Loan:
-    """A model of another plan, in its pool; a plan of one model is run on it: an evaluation."""
-
-    plan: str
-    role: str
-    pool: str
 
 
 @attrs.frozen(eq=False)

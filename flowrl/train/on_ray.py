@@ -9,9 +9,9 @@ import attrs
 from flowrl.compiler.cluster import Cluster
 from flowrl.config.run_file import RunFile
 from flowrl.config.schema import PoolSpec
+from flowrl.runtime.job import Job, Loan
 from flowrl.runtime.pools import Pools, PoolSize, RaySpec, started
-from flowrl.runtime.ray_executor import Job, RayExecutor
-from flowrl.runtime.worker import Loan
+from flowrl.runtime.ray_executor import RayExecutor
 from flowrl.stages import Lowered
 from flowrl.train.evaluate import lower_evaluation, seed_of
 from flowrl.train.opening import EVALUATION, TRAINING, DataOpening, RewardOpening

@@ -5,8 +5,26 @@ import ray
 
 from flowrl.runtime.channels import Line
 from flowrl.runtime.pools import PoolSize, RaySpec, started
+from tests.train.conftest import folder, make_model, model  # noqa: F401
 
 WORKERS = 5
+POOLS = """
+[cluster]
+executor = "ray"
+[cluster.pools.train]
+roles = ["policy.train"]
+cpus = 0.25
+[cluster.pools.rollout]
+roles = ["policy.generate"]
+cpus = 0.25
+workers = 2
+"""
+HELD_OUT = """
+[eval]
+every_steps = 2
+[eval.data]
+source = "heldout.jsonl"
+"""
 
 
 @pytest.fixture(scope="session")
@@ -30,12 +48,19 @@ def pools(crew):
     """Return a function that makes pools of the session's workers, who forget what they had."""
 
     def pools(observe=None, **sizes):
-        free = iter(crew)
+        free = iter(line.actor for line in crew)
         made = {
-            name: [Line(next(free).actor, name, i, "here", observe=observe) for i in range(count)]
-            for name, count in sizes.items()
+            name: [Line(next(free), name, i, "pid 1 on here", observe=observe) for i in range(n)]
+            for name, n in sizes.items()
         }
         ray.get([line.actor.do.remote("reset", ()) for lines in made.values() for line in lines])
         return made
 
     return pools
+
+
+@pytest.fixture
+def heldout(folder):  # noqa: F811
+    """Return a run's folder with held-out prompts."""
+    folder.write_rows("heldout.jsonl", [{"prompt": f"{c}9:", "answer": c} for c in "xyz"])
+    return folder

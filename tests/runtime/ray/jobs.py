@@ -2,7 +2,8 @@
 
 import attrs
 
-from flowrl.runtime.ray_executor import Job, RayExecutor
+from flowrl.runtime.job import Job
+from flowrl.runtime.ray_executor import RayExecutor
 from tests.runtime import steps
 
 

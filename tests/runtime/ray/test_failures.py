@@ -86,7 +86,7 @@ halves: the function must return 8 elements for f32[prompt'2, sample'2]; got a t
   test_failures.py:N
    :N         advantages = function(rewards)
                              ^^^^^^^^^^^^^^^^^
-  on worker 0 of pool `data` (here)
+  on worker 0 of pool `data` (pid 1 on here)
 help: with per='batch' it returns an element for each of its result type\
 """)
 
@@ -97,7 +97,7 @@ broken: the function raised KeyError: 'x7'
   test_failures.py:N
    :N         advantages = function(rewards)
                              ^^^^^^^^^^^^^^^^^
-  on worker 0 of pool `data` (here)
+  on worker 0 of pool `data` (pid 1 on here)
 help: it was called with tensors of shapes (8,), per='batch'\
 """)
 
@@ -108,7 +108,7 @@ score: ValueError: no score today
   test_failures.py:N
    :N         rollouts, rewards = ops.score("reward", ops.generate(policy, prompts, n=2))
                                     ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
-  on worker 0 of pool `data` (here)
+  on worker 0 of pool `data` (pid 1 on here)
 help: raised at test_failures.py:N\
 """)
 

@@ -1,5 +1,6 @@
-"""Whole runs on Ray: as in one process, and ended well however they end."""
+"""Runs on a Ray of their own end well, however they end."""
 
+import json
 import os
 import re
 import signal
@@ -11,103 +12,13 @@ import psutil
 import pytest
 import ray
 from inline_snapshot import snapshot
+from ray.experimental.internal_kv import _internal_kv_get, _internal_kv_put
 
-from flowrl.errors import DataError
-from tests.train.conftest import SCORED
+from tests.runtime.ray.conftest import HELD_OUT, POOLS
 
 MAIN = "import sys; from flowrl.cli import main; sys.exit(main())"
-POOLS = """
-[cluster]
-executor = "ray"
-[cluster.pools.train]
-roles = ["policy.train"]
-cpus = 0.25
-[cluster.pools.rollout]
-roles = ["policy.generate"]
-cpus = 0.25
-workers = 2
-"""
-HELD_OUT = """
-[eval]
-every_steps = 2
-[eval.data]
-source = "heldout.jsonl"
-"""
 OURS = re.compile(r"ray::Worker|flowrl\.rewards\.worker")
 """Command lines of the processes that a run has besides Ray's own."""
-
-
-@pytest.fixture(scope="module")
-def session():
-    """Start the Ray that runs in this process use."""
-    ours = not ray.is_initialized()
-    if ours:
-        ray.init(
-            "local", num_cpus=4, include_dashboard=False, log_to_driver=False, logging_level="ERROR"
-        )
-    yield
-    if ours:
-        ray.shutdown()
-
-
-@pytest.fixture
-def heldout(folder):
-    """Return a run's folder with held-out prompts."""
-    folder.write_rows("heldout.jsonl", [{"prompt": f"{c}9:", "answer": c} for c in "xyz"])
-    return folder
-
-
-@pytest.mark.parametrize("program", ["ppo", "sft"])
-def test_a_run_on_ray_logs_evaluates_samples_and_saves_what_one_in_a_process_does(
-    program, heldout, session
-):
-    sets = ("log.samples=2", "train.checkpoint_every=2")
-    there = heldout.run(program, *sets, added=HELD_OUT + POOLS, reward=SCORED)
-    samples = heldout.sampled if program == "ppo" else None
-
-    here = heldout.run(
-        program,
-        *sets,
-        "train.folder=here",
-        "cluster.executor=local",
-        added=HELD_OUT + POOLS,
-        reward=SCORED,
-    )
-
-    found = [known(record) for record in here]
-    assert [known(record) for record in there] == found
-    for checkpoint in ("checkpoint-2", "checkpoint"):
-        for file in ("policy/model.safetensors", "state.json", "policy/tokenizer.json"):
-            pair = [(heldout.path / f / checkpoint / file).read_bytes() for f in ("out", "here")]
-            assert pair[0] == pair[1]
-    assert samples is None or len(samples) == 2 * 3
-
-
-def known(record):
-    return {name: x for name, x in record.items() if not name.startswith("seconds")}
-
-
-def test_progress_shows_the_pools(heldout, session, capsys):
-    heldout.run("grpo", added=HELD_OUT + POOLS)
-
-    printed = re.sub(r"pid \d+ on \S+?(?=[,\n])", "pid", capsys.readouterr().out)
-    assert "pool train: policy.train; pid\n" in printed
-    assert "pool rollout: policy.generate; pid, pid\n" in printed
-    assert "pool data: data, reward; pid\n" in printed
-    assert re.search(r"step 3/3 .*train/update \d", printed)
-
-
-def test_a_row_without_what_the_reward_needs_is_an_error_of_the_run(heldout, session):
-    heldout.write_rows("train.jsonl", [{"prompt": "a:", "answer": "a"}, {"prompt": "b:"}])
-
-    with pytest.raises(DataError) as raised:
-        heldout.run("grpo", added=POOLS)
-
-    assert str(raised.value) == snapshot("""\
-column `answer` is missing; the row has `prompt`
-train.jsonl:2
-help: correct the row, or set `on_bad_row = "skip"` to leave such rows out\
-""")
 
 
 @pytest.fixture
@@ -222,11 +133,7 @@ def test_pools_that_do_not_fit_end_the_run_within_20_seconds(heldout, started):
 
 
 @pytest.mark.slow
-def test_a_ray_of_another_version_is_an_error(heldout, started, session):
-    import json
-
-    from ray.experimental.internal_kv import _internal_kv_get, _internal_kv_put
-
+def test_a_ray_of_another_version_is_an_error(heldout, started, crew):
     key = {"key": b"CLUSTER_METADATA", "namespace": b"cluster"}
     metadata = json.loads(_internal_kv_get(**key))
     _internal_kv_put(

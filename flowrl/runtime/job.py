@@ -1,0 +1,116 @@
+"""What is run on workers: a plan, and what opens its rewards, its data and its models."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+import attrs
+
+from flowrl.ir.graph import Graph
+from flowrl.ir.plan import Plan
+from flowrl.ir.program import Input
+from flowrl.runtime.host import ScoreFunction
+from flowrl.runtime.local import RoleSetup
+from flowrl.runtime.rows import Cursor
+
+
+class Rewards(Protocol):
+    """Reward functions, ready to be called."""
+
+    @property
+    def columns(self) -> Any:
+        """What rows must have; for whoever opens the data."""
+        ...
+
+    def score(self, plan: str) -> ScoreFunction:
+        """Return what calls them for a plan."""
+        ...
+
+    def close(self) -> None:
+        """End their processes."""
+        ...
+
+
+class Data(Protocol):
+    """The rows of one data input."""
+
+    @property
+    def rows(self) -> int:
+        """How many there are."""
+        ...
+
+    def cursor(self) -> Cursor:
+        """Return a place in them."""
+        ...
+
+    def sentence(self) -> str:
+        """Say what was read."""
+        ...
+
+
+@attrs.frozen
+class Loan:
+    """A model of another plan, in its pool; a plan of one model is run on it: an evaluation."""
+
+    plan: str
+    role: str
+    pool: str
+
+
+@attrs.frozen
+class Setup:
+    """What a worker needs for its part of a plan.
+
+    Attributes:
+        plan: as JSON.
+        functions: those of users' ops, pickled.
+        pool: which part.
+        roles: what each role loads.
+        tokenizers: by role.
+        seed: of the run.
+        drop_failed: drop the group of a failed reward; else it scores 0.
+        threads: to compute with.
+        loan: whose model this plan is run on, instead of its own.
+    """
+
+    plan: str
+    functions: bytes
+    pool: str
+    roles: Mapping[str, RoleSetup]
+    tokenizers: Mapping[str, Any]
+    seed: int
+    drop_failed: bool = False
+    threads: int = 1
+    loan: Loan | None = None
+
+
+@attrs.frozen(eq=False)
+class Job:
+    """A plan, and what it is run with.
+
+    Attributes:
+        name: of the plan on the workers.
+        plan: what runs.
+        source: the plan's graph, with the places of its nodes in the user's files.
+        inputs: the program's arguments.
+        roles: what each role loads.
+        tokenizers: by role.
+        data: opens each data input, given what rewards need; called by the worker of the data.
+        rewards: imports the reward functions; called by the worker of the rewards.
+        seed: of everything random.
+        drop_failed: drop the group of a failed reward; else it scores 0.
+        threads: of each worker.
+        loan: the model of another plan that this one is run on.
+    """
+
+    name: str
+    plan: Plan
+    source: Graph
+    inputs: tuple[Input, ...]
+    roles: Mapping[str, RoleSetup]
+    tokenizers: Mapping[str, Any]
+    data: Callable[[Any], Mapping[str, Data]]
+    rewards: Callable[[], Rewards]
+    seed: int = 0
+    drop_failed: bool = False
+    threads: int = 1
+    loan: Loan | None = None

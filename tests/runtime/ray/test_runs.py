@@ -1,0 +1,109 @@
+"""Whole runs on Ray are as in one process."""
+
+import re
+from contextlib import contextmanager
+
+import pytest
+from inline_snapshot import snapshot
+
+from flowrl.errors import DataError
+from tests.runtime.ray.conftest import HELD_OUT, POOLS
+from tests.train.conftest import SCORED
+
+
+@pytest.fixture(autouse=True)
+def kept(monkeypatch, pools):
+    """Runs take the session's workers, rather than start their own."""
+
+    @contextmanager
+    def started(spec):
+        yield pools(**{pool.name: pool.workers for pool in spec.pools})
+
+    monkeypatch.setattr("flowrl.train.on_ray.started", started)
+
+
+@pytest.mark.parametrize("program", ["ppo", "sft"])
+def test_a_run_on_ray_logs_evaluates_samples_and_saves_what_one_in_a_process_does(program, heldout):
+    sets = ("log.samples=2", "train.checkpoint_every=2")
+    there = heldout.run(program, *sets, added=HELD_OUT + POOLS, reward=SCORED)
+    samples = heldout.sampled if program == "ppo" else None
+
+    here = heldout.run(
+        program,
+        *sets,
+        "train.folder=here",
+        "cluster.executor=local",
+        added=HELD_OUT + POOLS,
+        reward=SCORED,
+    )
+
+    found = [known(record) for record in here]
+    assert [known(record) for record in there] == found
+    for checkpoint in ("checkpoint-2", "checkpoint"):
+        for file in ("policy/model.safetensors", "state.json", "policy/tokenizer.json"):
+            pair = [(heldout.path / f / checkpoint / file).read_bytes() for f in ("out", "here")]
+            assert pair[0] == pair[1]
+    assert samples is None or len(samples) == 2 * 3
+
+
+def known(record):
+    return {name: x for name, x in record.items() if not name.startswith("seconds")}
+
+
+def test_progress_shows_the_pools(heldout, capsys):
+    heldout.run("grpo", added=HELD_OUT + POOLS)
+
+    printed = re.sub(r"pid \d+ on \S+?(?=[,\n])", "pid", capsys.readouterr().out)
+    assert "pool train: policy.train; pid\n" in printed
+    assert "pool rollout: policy.generate; pid, pid\n" in printed
+    assert "pool data: data, reward; pid\n" in printed
+    assert re.search(r"step 3/3 .*train/update \d", printed)
+
+
+OWN = """
+import flowrl as fl
+from flowrl import ops
+
+
+def softened(x):
+    return x.tanh()
+
+
+@fl.op("f32[prompt, sample] -> f32[prompt, sample]", per="sample")
+def soft(rewards):
+    return softened(rewards)
+
+
+@fl.program
+def own(policy: fl.Model, prompts: fl.Prompts, *, samples=4):
+    rollouts, rewards = ops.score("reward", ops.generate(policy, prompts, n=samples))
+    advantages = ops.group_advantage(soft(rewards))
+    policy, stats = ops.update(policy, lambda new: ops.token_mean(
+        ops.clipped_surrogate(new.logprobs, rollouts.logprobs, advantages, clip=0.2), rollouts.mask), rollouts)
+    return policy, stats
+"""
+
+
+def test_an_op_of_the_users_file_crosses_with_what_the_file_defines(heldout):
+    (heldout.path / "own.py").write_text(OWN)
+
+    there = heldout.run("own.py", added=POOLS, reward=SCORED)
+    here = heldout.run(
+        "own.py", "train.folder=here", "cluster.executor=local", added=POOLS, reward=SCORED
+    )
+
+    assert [known(record) for record in there] == [known(record) for record in heldout.records()]
+    assert [known(r) for r in there] == [known(r) for r in here]
+
+
+def test_a_row_without_what_the_reward_needs_is_an_error_of_the_run(heldout):
+    heldout.write_rows("train.jsonl", [{"prompt": "a:", "answer": "a"}, {"prompt": "b:"}])
+
+    with pytest.raises(DataError) as raised:
+        heldout.run("grpo", added=POOLS)
+
+    assert str(raised.value) == snapshot("""\
+column `answer` is missing; the row has `prompt`
+train.jsonl:2
+help: correct the row, or set `on_bad_row = "skip"` to leave such rows out\
+""")
