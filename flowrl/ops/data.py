@@ -101,6 +101,7 @@ def select(x: T, *, where: Value) -> T:
     Raises:
         ProgramError: `where` isn't of that type, or `x` has other axes.
     """
+    expect("select", "where", where, Value)
     builder = builder_of([where], "select")
     pairs = fresh_axes(builder, [where, *flatten(x)[0]], "select")
     return take(builder, bind(Select(pairs), where)[0], x)
@@ -135,6 +136,8 @@ def align(x: Value, *, to: Any) -> Value:
 
     Source: the greedy baseline of ReMax needs it (Li et al. 2023, arXiv:2310.10505).
     """
+    expect("align", "x", x, Value)
+    expect("align", "to", to, *RECORDS, Prompts)
     builder = builder_of([x], "align")
     rows = builder.root.rows.get(x.axes[0]) if x.axes else None
     prompts = to if isinstance(to, Prompts) else to.prompts

@@ -10,6 +10,7 @@ from flowrl.ir.graph import Value
 from flowrl.ir.records import shown
 
 WHENCE = {
+    "Value": "values come from ops and from the program's arguments, not from Python or torch",
     "Model": "models are the `fl.Model` arguments of the program, and what `ops.update` returns",
     "Prompts": "prompts are the `fl.Prompts` argument of the program",
     "Rollouts": "rollouts come from `ops.generate`, data from arguments of the program",

@@ -175,6 +175,48 @@ help: choose among values of the same rows; `ops.align(x, to=rollouts)` joins ot
 """)
 
 
+def test_aligning_what_is_no_value():
+    message = step_refusal("""
+        baseline = ops.align(rollouts, to=rewards)
+    """)
+
+    assert message == snapshot("""\
+align: `x` must be Value; got Rollouts
+  example.py:7
+    7 |     baseline = ops.align(rollouts, to=rewards)
+                       ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+help: values come from ops and from the program's arguments, not from Python or torch\
+""")
+
+
+def test_aligning_to_what_has_no_rows():
+    message = step_refusal("""
+        baseline = ops.align(rewards, to=rewards)
+    """)
+
+    assert message == snapshot("""\
+align: `to` must be Rollouts, Examples, Pairs, Record or Prompts; got f32[prompt'2, sample'2]
+  example.py:7
+    7 |     baseline = ops.align(rewards, to=rewards)
+                       ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+help: rollouts come from `ops.generate`, data from arguments of the program\
+""")
+
+
+def test_selecting_by_what_python_knows():
+    message = step_refusal("""
+        rollouts = ops.select(rollouts, where=True)
+    """)
+
+    assert message == snapshot("""\
+select: `where` must be Value; got bool
+  example.py:7
+    7 |     rollouts = ops.select(rollouts, where=True)
+                       ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+help: values come from ops and from the program's arguments, not from Python or torch\
+""")
+
+
 def test_aligning_a_number():
     message = step_refusal("""
         baseline = ops.align(rewards.mean(), to=rollouts)
