@@ -9,6 +9,8 @@ from typing import Any
 import ray
 from ray import cloudpickle
 
+from flowrl.errors import EngineError
+from flowrl.ir.graph import Graph
 from flowrl.ir.plan import functions_of
 from flowrl.ir.program import Kind
 from flowrl.ops.model import Generate
@@ -34,6 +36,7 @@ class RayExecutor:
         self.job, self.pools = job, {p.name: pools[p.name] for p in job.plan.pools}
         self.functions = functions_of(job.source)
         self.graph = job.plan.graph(self.functions)
+        _check_homes(job.source)
         data = self._line("data")
         self.controller = Controller(job.name, self.graph, job.source, self.pools, data)
         self.columns: Any = None
@@ -185,6 +188,24 @@ class RayExecutor:
                 name = f"{line.pool}/{kind}"
                 seconds[name] = max(of, seconds.get(name, 0.0))
         return counts, seconds
+
+
+def _check_homes(graph: Graph) -> None:
+    """Refuse a model that is run forward away from home: only its weights are sent.
+
+    Raises:
+        EngineError: naming the op's line and both pools.
+    """
+    for role, uses in uses_of(graph).items():
+        home = graph.input(role).pool
+        for node in uses.nodes:
+            if getattr(node.op, "use", "") == "score" and node.pool != home:
+                raise EngineError(
+                    f"{node.op.name}: `{role}` lives in pool `{home}`; in pool `{node.pool}` it "
+                    "can only be sampled from",
+                    where=node.loc.excerpt(),
+                    hint=f"let the pool that claims `{role}.train` claim `{role}.score` too",
+                )
 
 
 def _packed(functions: Sequence[Callable[..., Any]]) -> bytes:

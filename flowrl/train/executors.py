@@ -2,11 +2,13 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager
+from importlib.util import find_spec
 from typing import Any
 
 import attrs
 
 from flowrl.config.run_file import RunFile
+from flowrl.errors import RunFileError
 from flowrl.runtime.executor import Executor
 from flowrl.stages import Lowered
 from flowrl.train.evaluate import Evaluation, lower_evaluation, open_evaluation
@@ -81,7 +83,13 @@ def _here(run: RunFile, lowered: Lowered, say: Say) -> Iterator[Opened]:
 
 @contextmanager
 def _on_ray(run: RunFile, lowered: Lowered, say: Say) -> Iterator[Opened]:
-    from flowrl.train import on_ray  # Ray is an optional package
+    if find_spec("ray") is None:
+        raise RunFileError(
+            '`cluster.executor` is "ray", but Ray is not installed',
+            where=run.where("cluster.executor"),
+            hint='pip install "flowrl[ray]", or set `executor = "local"`',
+        )
+    from flowrl.train import on_ray
 
     tokenizers = load_tokenizers(lowered)
     with on_ray.pools_of(run, lowered.cluster) as pools:

@@ -12,6 +12,7 @@ from flowrl.compiler.cluster import Cluster, Pool
 from flowrl.data.record import RowError
 from flowrl.errors import EngineError, FlowrlError
 from flowrl.runtime.pools import PoolSize, RaySpec, started
+from programs.ppo import ppo
 from tests.runtime import steps
 from tests.runtime.ray import jobs
 
@@ -176,4 +177,21 @@ def test_an_address_at_which_no_ray_answers():
     assert str(raised.value) == snapshot("""\
 no Ray answers at 127.0.0.1:9: [Errno 111] Connection refused
 help: start one there with `ray start --head`, or leave `cluster.address` out\
+""")
+
+
+def test_a_model_that_is_scored_away_from_home_is_refused(pools, model_folder, tokenizer):
+    cluster = Cluster((Pool("train", 0, ("critic.train",)), Pool("rest", 0, ("critic.score",))))
+    traced = fl.trace(ppo)
+    lowered = traced.lower(cluster, steps.roles(traced, model_folder))
+
+    with pytest.raises(EngineError) as raised:
+        jobs.executor(lowered, tokenizer, pools(train=1, rest=1))
+
+    assert re.sub(r":\d+\b|\d+ \|", ":N", str(raised.value)) == snapshot("""\
+values: `critic` lives in pool `train`; in pool `rest` it can only be sampled from
+  ppo.py:N
+   :N     values, anchor = ops.values(critic, rollouts), ops.logprobs(reference, rollouts)
+                             ^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+help: let the pool that claims `critic.train` claim `critic.score` too\
 """)

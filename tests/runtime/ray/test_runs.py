@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import pytest
 from inline_snapshot import snapshot
 
-from flowrl.errors import DataError
+from flowrl.errors import DataError, RunFileError
 from tests.runtime.ray.conftest import HELD_OUT, POOLS
 from tests.train.conftest import SCORED
 
@@ -106,4 +106,19 @@ def test_a_row_without_what_the_reward_needs_is_an_error_of_the_run(heldout):
 column `answer` is missing; the row has `prompt`
 train.jsonl:2
 help: correct the row, or set `on_bad_row = "skip"` to leave such rows out\
+""")
+
+
+def test_ray_that_is_not_installed_is_an_error_of_the_run_file(heldout, monkeypatch):
+    monkeypatch.setattr("flowrl.train.executors.find_spec", lambda name: None)
+
+    with pytest.raises(RunFileError) as raised:
+        heldout.run("grpo", added=POOLS)
+
+    assert str(raised.value) == snapshot("""\
+`cluster.executor` is "ray", but Ray is not installed
+  run.toml:33
+   33 | executor = "ray"
+        ^^^^^^^^
+help: pip install "flowrl[ray]", or set `executor = "local"`\
 """)
