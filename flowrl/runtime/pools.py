@@ -10,6 +10,7 @@ from typing import Any
 
 import attrs
 import ray
+from ray.exceptions import RayError
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
@@ -95,9 +96,7 @@ def started(spec: RaySpec) -> Iterator[Pools]:
         _wait(groups, spec.pools)
         pools = {p.name: seats(p, group) for p, group in zip(spec.pools, groups, strict=True)}
         lines += [line for pool in pools.values() for line in pool]
-        places = ray.get([line.actor.do.remote("place", ()) for line in lines])
-        for line, place in zip(lines, places, strict=True):
-            line.place = place
+        _greet(lines)
         yield pools
     finally:
         _end(lines, groups, ours)
@@ -178,6 +177,19 @@ def _wait(groups: Sequence[PlacementGroup], pools: Sequence[PoolSize]) -> None:
                 + " or ".join(f"`{p.name}` ({_amounts(p)})" for p in pools),
                 hint="a worker needs its GPUs and CPUs on one machine: give pools more workers",
             )
+
+
+def _greet(lines: Sequence[Line]) -> None:
+    """Wait until every worker is up, however long that takes, and learn where it is."""
+    replies = [line.actor.do.remote("place", ()) for line in lines]
+    for line, reply in zip(lines, replies, strict=True):
+        try:
+            line.place = ray.get(reply)
+        except RayError as error:
+            raise EngineError(
+                f"{line} can't start: {str(error).strip().splitlines()[-1].strip()}",
+                hint="workers need the Python, the packages and the flowrl of this process",
+            ) from error
 
 
 def _amounts(pool: PoolSize) -> str:
