@@ -15,7 +15,9 @@ from flowrl.errors import Location
 
 Kind = Literal["exception", "timeout", "not_a_number", "wrong_count", "wrong_type"]
 
-LONGEST_TEXT = 2000
+LONGEST_TEXT = 500
+"""Characters of an exception's text that are told."""
+
 IMPORTER = user_file.__file__
 
 
@@ -55,8 +57,9 @@ def counted(count: int, noun: str) -> str:
 
 
 def described(error: BaseException) -> str:
-    """Return the exception's type and text, as the last lines of a traceback have them."""
-    return "".join(traceback.format_exception_only(error)).strip()[:LONGEST_TEXT]
+    """Return the exception's type and text as a traceback ends with them, cut if very long."""
+    text = "".join(traceback.format_exception_only(error)).strip()
+    return text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]}..."
 
 
 def raised_at(error: BaseException) -> str:

@@ -8,8 +8,11 @@ import attrs
 
 from flowrl.rewards.call import Fault, Reply
 from flowrl.rewards.routes import Route
-from flowrl.rewards.scores import Failure, Scores
+from flowrl.rewards.scores import Failure, Policy, Scores, is_fatal
 from flowrl.runtime.rows import Row
+
+REPEATED = ("exception", "timeout")
+"""Faults of a call with several completions that one of them may be to blame for."""
 
 
 @attrs.frozen
@@ -18,30 +21,35 @@ class Chunk:
 
     value: what picks the function.
     columns: those of the rows that the function takes.
-    whole: what the call with more of them came back with, if this one repeats a part of it.
     """
 
     indices: tuple[int, ...]
     value: str
     columns: tuple[str, ...]
-    whole: Fault | None = None
 
 
 class Tally:
     """One `score`: the calls to make and what came back.
 
     The calls depend on the completions, the columns and `batch` alone, so that the scores do
-    not depend on the number of workers.
+    not depend on the number of workers. After a failure that ends the run under `policy` no
+    further call is made.
 
     Raises:
         RewardError: a row has no function, or lacks a column that its function needs.
     """
 
     def __init__(
-        self, route: Route, rows: Sequence[Row], completions: Sequence[str], batch: int
+        self,
+        route: Route,
+        rows: Sequence[Row],
+        completions: Sequence[str],
+        batch: int,
+        policy: Policy,
     ) -> None:
         for row in rows:
             route.check(row)
+        self.policy, self.over = policy, False
         self.route, self.rows, self.completions = route, rows, completions
         self.queue = deque(_chunks(route, rows, batch))
         self._replies: list[float | Fault | None] = [None] * len(completions)
@@ -59,19 +67,26 @@ class Tally:
         }
 
     def settle(self, chunk: Chunk, reply: Reply) -> None:
-        """Take the reply of a call; a call that failed as a whole is put back in single ones."""
-        if not isinstance(reply, Fault):
-            for index, outcome in zip(chunk.indices, reply, strict=True):
-                self._replies[index] = outcome
-        elif len(chunk.indices) == 1:
-            self._replies[chunk.indices[0]] = _with_lengths(reply, chunk.whole)
-        else:
+        """Take the reply of a call; one that raised or timed out is put back in single ones.
+
+        One completion may be to blame for that. A list of the wrong length is the function's
+        fault: then all completions of the call have no score.
+        """
+        if isinstance(reply, Fault) and reply.kind in REPEATED and len(chunk.indices) > 1:
             self._repeated.append(chunk.indices)
-            singles = [attrs.evolve(chunk, indices=(i,), whole=reply) for i in chunk.indices]
+            singles = [attrs.evolve(chunk, indices=(i,)) for i in chunk.indices]
             self.queue.extendleft(reversed(singles))
+            return
+        outcomes = [reply] * len(chunk.indices) if isinstance(reply, Fault) else reply
+        for index, outcome in zip(chunk.indices, outcomes, strict=True):
+            self._replies[index] = outcome
+        faults = (each for each in outcomes if isinstance(each, Fault))
+        if any(is_fatal(self.policy, fault.kind) for fault in faults):
+            self.over = True
+            self.queue.clear()
 
     def scores(self) -> Scores:
-        """Return the scores, once every call is settled."""
+        """Return the scores, once every call is settled or a failure ended it."""
         faults = [(i, r) for i, r in enumerate(self._replies) if isinstance(r, Fault)]
         failed = {index for index, _ in faults}
         return Scores(
@@ -96,10 +111,3 @@ def _chunks(route: Route, rows: Sequence[Row], batch: int) -> list[Chunk]:
         for (value, columns), indices in alike.items()
         for start in range(0, len(indices), batch)
     ]
-
-
-def _with_lengths(fault: Fault, whole: Fault | None) -> Fault:
-    """Add the lengths of the call that had several completions: they say more than 0 of 1."""
-    if fault.kind != "wrong_count" or whole is None or whole.kind != "wrong_count":
-        return fault
-    return attrs.evolve(fault, text=f"{fault.text}, and before that {whole.text}")

@@ -14,7 +14,7 @@ from flowrl.rewards.chunks import Chunk, Tally
 from flowrl.rewards.process import INSIDE, Worker, first_ready
 from flowrl.rewards.resolve import bind, called, columns, name_of, resolve
 from flowrl.rewards.routes import Route, Routes, Target
-from flowrl.rewards.scores import Scores
+from flowrl.rewards.scores import Policy, Scores
 from flowrl.rewards.spec import RewardSpec
 from flowrl.rewards.worker import Call, Key, Start, Started
 from flowrl.runtime.rows import Row
@@ -23,10 +23,10 @@ from flowrl.runtime.rows import Row
 class RewardPool:
     """Reward functions, imported and called in worker processes. For one thread at a time.
 
-    A call that raises, returns what is no list of the right length, or is past its time limit
-    (its process is killed and another started) is repeated one completion at a time: only the
-    completions that are to blame have no score. The workers end with this process, however it
-    ends.
+    A call that raises or is past its time limit (its process is killed and another started) is
+    repeated one completion at a time: only the completions that are to blame have no score. Of
+    a call that returns a list of the wrong length no completion has one. The workers end with
+    this process, however it ends.
 
     Args:
         specs: the rewards by name.
@@ -42,6 +42,7 @@ class RewardPool:
         _refuse_inside_worker()
         self._specs = dict(specs)
         self._local, remote = _divide(specs) if workers else (_here(specs, folder), {})
+        self._imported = [f"`{name}`" for name, _ in remote.values()]
         self._start = _pickled(Start(folder.resolve(), remote), "the rewards' options")
         self._workers = [Worker(self._start) for _ in range(workers if remote else 0)]
         takes = self._started() | {key: columns(f) for key, f in self._local.items()}
@@ -56,8 +57,20 @@ class RewardPool:
         )
         """What rows must have to be scored."""
 
-    def score(self, name: str, rows: Sequence[Row], completions: Sequence[str]) -> Scores:
-        """Score completions with the reward called `name`; rows[i] is completion i's row.
+    def score(
+        self,
+        name: str,
+        rows: Sequence[Row],
+        completions: Sequence[str],
+        policy: Policy = "drop_group",
+    ) -> Scores:
+        """Score completions with a reward.
+
+        Args:
+            name: the reward's.
+            rows: the row of each completion.
+            completions: what to score.
+            policy: `on_reward_error`; the first failure that it does not go on from is the last.
 
         Raises:
             RewardError: there is no such reward, or a row lacks a column that it needs.
@@ -67,11 +80,12 @@ class RewardPool:
                 f"there is no reward `{name}`{nearest(name, self._specs)}",
                 hint=f"the rewards are {', '.join(f'`{n}`' for n in self._specs) or 'none'}",
             )
-        tally = Tally(self.routes.of[name], rows, completions, self._specs[name].batch)
+        batch = self._specs[name].batch
+        tally = Tally(self.routes.of[name], rows, completions, batch, policy)
         self._renew()
         try:
             self._hand_out(name, tally)
-            while tally.queue or any(worker.chunk for worker in self._workers):
+            while not tally.over and (tally.queue or any(w.chunk for w in self._workers)):
                 for chunk, reply in self._replies():
                     tally.settle(chunk, reply)
                 self._hand_out(name, tally)
@@ -131,7 +145,12 @@ class RewardPool:
                 worker.chunk = None
                 yield chunk, reply
             elif isinstance(reply, Fault):
-                raise RewardError(f"a reward worker {reply.text} while importing the functions")
+                raise RewardError(
+                    f"importing {', '.join(self._imported)} {reply.text}",
+                    hint="import and load in the function what takes long"
+                    if reply.kind == "timeout"
+                    else "",
+                )
             else:
                 worker.started = reply
         self._replace_ended()

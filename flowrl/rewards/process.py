@@ -12,12 +12,13 @@ from typing import Any
 
 from flowrl.rewards.call import Fault
 from flowrl.rewards.chunks import Chunk
+from flowrl.rewards.ending import end_group
 from flowrl.rewards.worker import Started
 
 PROGRAM = "from flowrl.rewards.worker import main; main()"
 
-START_LIMIT = 120.0
-"""Seconds for importing the reward functions."""
+START_LIMIT = 60.0
+"""Seconds for starting a worker and importing the reward functions."""
 
 INSIDE = "FLOWRL_REWARD_WORKER"
 """Set in a worker's environment."""
@@ -26,9 +27,10 @@ INSIDE = "FLOWRL_REWARD_WORKER"
 class Worker:
     """A process that imports the functions, then makes one call at a time.
 
-    It leads a process group of its own, which is killed as a whole: what the functions have
-    started ends with it. Its standard output is this process's standard error. It uses one
-    thread for matrix products unless OMP_NUM_THREADS says otherwise.
+    It leads a process group of its own. That is killed with it, and all that descends from it:
+    what the functions have started ends, in sessions of their own too. Its standard output is
+    this process's standard error. It uses one thread for matrix products unless OMP_NUM_THREADS
+    says otherwise.
     """
 
     def __init__(self, start: bytes) -> None:
@@ -81,8 +83,7 @@ class Worker:
         """End the process and all that it has started; return how it ended."""
         self.ended = True
         self.connection.close()
-        with contextlib.suppress(PermissionError):  # macOS: it has ended already
-            os.killpg(self.process.pid, signal.SIGKILL)  # before `wait` gives its id away
+        end_group(self.process.pid)  # before `wait` gives its id away
         code = self.process.wait()
         return f"exit code {code}" if code >= 0 else signal.Signals(-code).name
 

@@ -54,7 +54,7 @@ class Route:
         return value
 
     def check(self, row: Row) -> None:
-        """Refuse a row that its function cannot be called with.
+        """Refuse a row that its function cannot be called with, or would not see whole.
 
         Raises:
             RewardError: naming the row and the column.
@@ -63,6 +63,14 @@ class Route:
         missing = sorted(target.takes.needed - row.columns.keys())
         if missing:
             raise _lacks(row, missing[0], f"the reward function `{target.function}` needs")
+        for text in target.takes.texts:
+            if text in row.columns and not (text == "prompts" and row.columns[text] == row.prompt):
+                raise RewardError(
+                    f"the data have a column `{text}`, but the `{text}` that the reward function "
+                    f"`{target.function}` takes are the texts of the run",
+                    where=_at(row),
+                    hint="give the column another name",
+                )
 
 
 @attrs.frozen

@@ -31,8 +31,8 @@ class Failure:
 class Scores:
     """What a reward function says of some completions.
 
-    values: one a completion; None where the function failed.
-    failures: by index, one for each None.
+    values: one a completion; None where the function failed, or was not called any more.
+    failures: by index, one for each completion that has none because of the function.
     recovered: calls that failed although each of their completions, called alone, did not.
     """
 
@@ -68,13 +68,17 @@ class Scores:
 
 
 def fatal(policy: Policy, failures: Sequence[Failure]) -> Failure | None:
-    """Return the first failure that ends the run.
+    """Return the first failure that ends the run."""
+    return next((f for f in failures if is_fatal(policy, f.kind)), None)
 
-    Under "fail" that is any. A wrong type is always one: no sample is to blame for it, and a
-    run that dropped or zeroed all of them would train on nothing.
+
+def is_fatal(policy: Policy, kind: Kind) -> bool:
+    """Return whether a failure of this kind ends the run.
+
+    Under "fail" any does. A wrong type always does: no sample is to blame for it, and a run that
+    dropped or zeroed all of them would train on nothing.
     """
-    ending = (f for f in failures if policy == "fail" or f.kind == "wrong_type")
-    return next(ending, None)
+    return policy == "fail" or kind == "wrong_type"
 
 
 def failure_error(failure: Failure, row: Row, sample: int, step: int) -> RewardError:
@@ -88,9 +92,10 @@ def failure_error(failure: Failure, row: Row, sample: int, step: int) -> RewardE
     }[failure.kind]
     if failure.kind != "wrong_type":
         advice += '; or set `on_reward_error` to "drop_group" or "score_zero" to go on without it'
+    first = ", the first of the call" if failure.kind == "wrong_count" else ""
     return RewardError(
         f"the reward function `{failure.function}` {failure.text}",
-        where=f"  {row.where} (row {row.id}), sample {sample}, step {step}",
+        where=f"  {row.where} (row {row.id}), sample {sample}, step {step}{first}",
         made=[failure.source],
         hint=advice,
     )

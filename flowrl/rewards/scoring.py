@@ -26,7 +26,7 @@ def score_function(pool: RewardPool, policy: Policy) -> ScoreFunction:
         values: list[list[float | None]] = []
         counts: dict[str, float] = defaultdict(float)
         for name in functions:
-            scores = pool.score(name, rows, completions)
+            scores = pool.score(name, rows, completions, policy)
             scores.check(policy, rows, samples, step + 1)
             values.append(scores.values)
             for metric, count in scores.counts().items():

@@ -22,6 +22,7 @@ import attrs
 
 from flowrl.errors import FlowrlError, RewardError
 from flowrl.rewards.call import Fault, Reply, call, described
+from flowrl.rewards.ending import end_group
 from flowrl.rewards.resolve import Columns, columns, resolve
 
 GRACE = 3.0
@@ -74,7 +75,7 @@ def _receive(parent: "Connection[Any, Any]", messages: "queue.SimpleQueue[bytes]
             elif os.getppid() != started_by:  # its end may live on in a fork of it
                 break
     finally:
-        os.killpg(os.getpgrp(), signal.SIGKILL)  # and whatever the functions have started
+        end_group(os.getpgrp())  # and whatever the functions have started
 
 
 def _start(start: Start, functions: dict[Key, Callable[..., Any]]) -> Started | FlowrlError:

@@ -91,6 +91,15 @@ def test_an_exception_is_told_with_its_type_text_and_line():
     assert "return [{}[c] for c in completions]" in reply.source
 
 
+def test_a_long_text_of_an_exception_is_cut():
+    def reward(completions):
+        raise ValueError("x" * 9000)
+
+    reply = call(reward, {"completions": ["a"]}, 1)
+
+    assert reply.text == f"raised ValueError: {'x' * 488}..."
+
+
 def test_leaving_the_program_is_the_fault_of_the_call():
     def reward():
         raise SystemExit(4)

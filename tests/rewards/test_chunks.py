@@ -11,9 +11,9 @@ TAKES = Columns(frozenset(), frozenset({"level"}))
 ROUTE = Route(None, {"": Target("rewards.py:f", TAKES)})
 
 
-def tally_of(has_level, batch):
+def tally_of(has_level, batch, policy="drop_group"):
     rows = [Row(i, "", f"p{i}", {"level": i} if has else {}) for i, has in enumerate(has_level)]
-    return Tally(ROUTE, rows, [f"c{i}" for i in range(len(rows))], batch)
+    return Tally(ROUTE, rows, [f"c{i}" for i in range(len(rows))], batch, policy)
 
 
 @given(st.lists(st.booleans(), max_size=20), st.integers(1, 5), st.sets(st.integers(0, 19)))
@@ -46,3 +46,29 @@ def test_a_call_that_fails_where_its_completions_do_not_is_counted():
 
     assert tally.scores().values == [1.0] * 4
     assert tally.scores().recovered == 2
+
+
+def test_a_list_of_the_wrong_length_fails_all_completions_of_its_call_and_is_not_repeated():
+    tally = tally_of([True] * 4, batch=2)
+
+    first, second = tally.queue.popleft(), tally.queue.popleft()
+    tally.settle(first, Fault("wrong_count", "returned 3 scores for 2 completions"))
+    tally.settle(second, [1.0, 2.0])
+
+    assert not tally.queue
+    assert tally.scores().values == [None, None, 1.0, 2.0]
+    assert tally.scores().recovered == 0
+
+
+def test_under_fail_no_call_is_made_after_the_first_completion_that_fails_alone():
+    tally = tally_of([True] * 8, batch=4, policy="fail")
+    calls = []
+
+    while tally.queue:
+        chunk = tally.queue.popleft()
+        calls.append(chunk.indices)
+        tally.settle(chunk, Fault("timeout", "did not return") if 1 in chunk.indices else [1.0])
+
+    assert calls == [(0, 1, 2, 3), (0,), (1,)]
+    assert tally.over
+    assert [failure.index for failure in tally.scores().failures] == [1]

@@ -30,7 +30,7 @@ def test_scores_are_in_the_order_of_the_completions(write, pool, rows):
 
 @pytest.mark.parametrize(
     "fault",
-    ["raise", "sys.exit", "os._exit", "abort", "short", "None", "nan", "text", "object"],
+    ["raise", "sys.exit", "os._exit", "abort", "None", "nan", "text", "object"],
 )
 def test_a_fault_costs_the_score_of_its_completion_alone(fault, write, pool, rows):
     write(FAULTY)
@@ -50,7 +50,6 @@ EXPECTED = snapshot(
         "sys.exit": "exception: raised SystemExit: 4",
         "os._exit": "exception: ended its process (exit code 3)",
         "abort": "exception: ended its process (SIGSEGV)",
-        "short": "wrong_count: returned 0 scores for 1 completion, and before that returned 4 scores for 5 completions",
         "None": "not_a_number: returned None",
         "nan": "not_a_number: returned nan",
         "text": "wrong_type: returned str ('0.5') where a number belongs",
@@ -198,11 +197,42 @@ def test_a_function_that_cannot_be_imported_is_an_error_at_the_start(write, pool
     )
     write("def f(completions): ...", "other.py")
 
-    with pytest.raises(RewardError, match="ended its process \\(exit code 7\\) while importing"):
+    with pytest.raises(RewardError, match="importing `rewards.py:f` ended its process \\(exit code 7\\)"):
         pool("rewards.py:f")
     with pytest.raises(RewardError, match="no function `ff` \\(did you mean `f`\\?\\)"):
         pool("other.py:ff")
     assert workers_of(psutil.Process()) == []
+
+
+def test_importing_a_function_has_a_time_limit_of_its_own(write, pool, monkeypatch):
+    write(
+        "import os, time\ndef f(completions): ...\nif 'FLOWRL_REWARD_WORKER' in os.environ: time.sleep(99)"
+    )
+    monkeypatch.setattr("flowrl.rewards.process.START_LIMIT", 1.0)
+
+    with pytest.raises(RewardError) as caught:
+        pool("rewards.py:f")
+
+    assert str(caught.value) == snapshot("""\
+importing `rewards.py:f` did not return within 1 s
+help: import and load in the function what takes long\
+""")
+    assert workers_of(psutil.Process()) == []
+
+
+def test_a_column_that_a_text_of_the_run_would_hide_is_refused(write, pool, rows):
+    write("def f(prompts, completions): return [1.0]")
+    opened = pool("rewards.py:f")
+
+    with pytest.raises(RewardError) as caught:
+        opened.routes.check(rows(1, completions=["a"]))
+
+    assert str(caught.value) == snapshot("""\
+the data have a column `completions`, but the `completions` that the reward function `rewards.py:f` takes are the texts of the run
+  data.jsonl:1 (row 0)
+help: give the column another name\
+""")
+    opened.routes.check(rows(1, prompts=["prompt 0"]))  # the prompt's own column
 
 
 def test_a_file_that_starts_a_run_when_imported_is_refused(write, pool):

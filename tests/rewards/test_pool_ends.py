@@ -10,8 +10,12 @@ import pytest
 from tests.rewards.processes import FAULTY, ended, workers_of
 
 
-def test_closing_leaves_no_process_not_even_one_that_a_function_started(write, pool, rows):
-    write("import subprocess\ndef f(completions): return [subprocess.Popen(['sleep', '1000']).pid]")
+@pytest.mark.parametrize("session", ["", ", start_new_session=True"])
+def test_closing_leaves_no_process_not_even_one_that_a_function_started(session, write, pool, rows):
+    write(
+        "import subprocess\n"
+        f"def f(completions): return [subprocess.Popen(['sleep', '1000']{session}).pid]"
+    )
     opened = pool("rewards.py:f", workers=2)
     started = psutil.Process(int(opened.score("reward", rows(1), ["a"]).values[0]))
 

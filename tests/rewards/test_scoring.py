@@ -1,4 +1,5 @@
 import pytest
+from inline_snapshot import snapshot
 
 from flowrl.errors import RewardError
 from flowrl.rewards.pool import RewardPool
@@ -28,6 +29,23 @@ def test_each_reward_scores_every_completion_and_failures_are_counted(two_reward
 
     assert scores.values == [[1.0, None], [1.0, 3.0]]
     assert scores.counts == {"reward/errors": 1, "reward/timeouts": 0, "reward/recovered": 0}
+
+
+def test_a_list_of_the_wrong_length_is_an_error_with_both_lengths(write, tmp_path, rows):
+    write("def short(completions): return [1.0] * (len(completions) - 1)")
+
+    with RewardPool({"short": RewardSpec("rewards.py:short")}, folder=tmp_path) as pool:
+        with pytest.raises(RewardError) as caught:
+            score_function(pool, "fail")(["short"], rows(4), ["a"] * 4, [0, 1, 0, 1], 5)
+        dropped = score_function(pool, "drop_group")(["short"], rows(4), ["a"] * 4, [0] * 4, 5)
+
+    assert str(caught.value) == snapshot("""\
+the reward function `rewards.py:short` returned 3 scores for 4 completions
+  data.jsonl:1 (row 0), sample 0, step 6, the first of the call
+help: return one number for each completion, in their order; or set `on_reward_error` to "drop_group" or "score_zero" to go on without it\
+""")
+    assert dropped.values == [[None] * 4]
+    assert dropped.counts["reward/errors"] == 4
 
 
 def test_under_fail_the_first_failure_ends_the_step(two_rewards, rows):
