@@ -130,7 +130,8 @@ def trace(
 
     Args:
         program: a function decorated with `@fl.program`.
-        sampling: for a role, `temperature`, `top_p` and `top_k` where the program is silent.
+        sampling: for a role, `temperature`, `top_p`, `top_k` and `min_tokens` where the program is
+            silent.
         hyperparameters: keyword-only arguments of the program; the others keep their defaults.
 
     Raises:

@@ -2,20 +2,19 @@
 
 import attrs
 
-from flowrl.compiler.cluster import Cluster
 from flowrl.ir.builder import Rewriter
 from flowrl.ir.graph import Graph, Node, Value
 from flowrl.ir.regions import drop_captures, map_regions, used_inputs
 from flowrl.ops.control import Scan
 
 
-def eliminate_dead_code(graph: Graph, cluster: Cluster) -> Graph:
+def eliminate_dead_code(graph: Graph) -> Graph:
     """Keep only what the outputs depend on, and ops that act on the world.
 
     Requires: nothing. Ensures: every node is read or has an effect, in nested graphs too, and
     these capture nothing that they don't read.
     """
-    small = {node: _slim(node, cluster) for node in graph.nodes}
+    small = {node: _slim(node) for node in graph.nodes}
     live: set[Value] = {value for _, value in graph.outputs}
     kept: set[Node] = set()
     for node in reversed(graph.nodes):
@@ -31,8 +30,8 @@ def eliminate_dead_code(graph: Graph, cluster: Cluster) -> Graph:
     return out.done()
 
 
-def _slim(node: Node, cluster: Cluster) -> Node:
-    op = map_regions(node.op, lambda region: eliminate_dead_code(region, cluster))
+def _slim(node: Node) -> Node:
+    op = map_regions(node.op, eliminate_dead_code)
     node = _drop_fields(attrs.evolve(node, op=op))
     op, args = drop_captures(node)
     return attrs.evolve(node, op=op, args=args)

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 
 import attrs
 
-from flowrl.compiler.cluster import Cluster
 from flowrl.ir.builder import Rewriter
 from flowrl.ir.graph import CAPTURED, NEW, Graph, Node, Value
 from flowrl.ir.regions import map_regions
@@ -13,7 +12,7 @@ from flowrl.ops.model import Logprobs, Update
 from flowrl.ops.tensor import Per, Rule, TensorOp
 
 
-def elide_old_logprobs(graph: Graph, cluster: Cluster) -> Graph:
+def elide_old_logprobs(graph: Graph) -> Graph:
     """Read `ops.logprobs(policy, rollouts)` off the first update of that version of the policy.
 
     In that update the forward pass gives the same numbers (to 1e-6 in float32). Log-probabilities
@@ -26,7 +25,7 @@ def elide_old_logprobs(graph: Graph, cluster: Cluster) -> Graph:
     made = {value: node for node in graph.nodes for value in node.results}
     out = Rewriter(graph)
     for node in graph.nodes:
-        op = map_regions(node.op, lambda region: elide_old_logprobs(region, cluster))
+        op = map_regions(node.op, elide_old_logprobs)
         if isinstance(op, Update) and "logprobs" in op.reads and not op.passes:
             op = attrs.evolve(op, loss=_read_new(op.loss, _recomputed(node, made)))
         out.copy(node, op=op)

@@ -4,9 +4,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from flowrl.compiler.cluster import Cluster
+from flowrl.compiler.filtered import uncorrected
 from flowrl.compiler.losses import split_losses
 from flowrl.compiler.simplify import simplify
-from flowrl.ir.graph import Graph
+from flowrl.ir.graph import Graph, Node
 from flowrl.ir.plan import encode
 from flowrl.ir.printer import show
 from flowrl.ir.program import Kind, Program
@@ -25,7 +26,8 @@ def findings(
     """Return a sentence for each finding, in this order.
 
     Models that are never read, hyperparameters that change nothing (another value gives the same
-    graph, once simplified), a KL in both reward and loss, losses that need two passes.
+    graph, once simplified), a KL in both reward and loss, losses that train on filtered samples as
+    if they were plain ones, losses that need two passes.
 
     Args:
         program: is traced, once more for each hyperparameter.
@@ -54,7 +56,13 @@ class _Findings:
         self.others = {name: self._other(name, value) for name, value in self.params.items()}
 
     def all(self) -> list[str]:
-        return [*self._unread(), *self._inert(), *self._kl_twice(), *self._two_passes()]
+        return [
+            *self._unread(),
+            *self._inert(),
+            *self._kl_twice(),
+            *self._filtered(),
+            *self._two_passes(),
+        ]
 
     def _unread(self) -> Iterator[str]:
         read = models_read(self.graph)
@@ -86,6 +94,13 @@ class _Findings:
             places = f"in the reward (at {reward.loc}) and in the loss (at {kl.loc})"
             yield f"A KL is {places}: both count."
 
+    def _filtered(self) -> Iterator[str]:
+        for update, draw in uncorrected(self.graph):
+            yield (
+                f"The loss at {update.loc} trains on samples of a cut distribution "
+                f"({_filters(draw)}, drawn at {draw.loc}) without correcting for it."
+            )
+
     def _two_passes(self) -> Iterator[str]:
         split = split_losses(self.graph, Cluster())
         for node in split.walk():
@@ -101,6 +116,13 @@ class _Findings:
             except Exception:  # whatever it raises, that value isn't one to compare with
                 continue
         return None
+
+
+def _filters(draw: Node) -> str:
+    """Return what cuts the distribution that a draw samples from."""
+    names = ("temperature", "top_p", "top_k", "min_tokens")
+    shown = {k: v for k, v in draw.op.attributes().items() if k in names}
+    return ", ".join(f"{k}={show(v)}" for k, v in shown.items())
 
 
 def _others(value: Any) -> tuple[Any, ...]:

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 import attrs
 
-from flowrl.compiler.cluster import Cluster
 from flowrl.ir.builder import Rewriter
 from flowrl.ir.graph import Graph, Node, Value
 from flowrl.ir.regions import map_regions
@@ -12,7 +11,7 @@ from flowrl.ir.signature import Signature
 from flowrl.ops.tensor import Constant, TensorOp
 
 
-def apply_identities(graph: Graph, cluster: Cluster) -> Graph:
+def apply_identities(graph: Graph) -> Graph:
     """Replace x + 0, x - 0, 1 x and x / 1 by x, where 0 may also be 0 y for any y.
 
     A coefficient of 0 switches a term off, whatever the term is, even NaN: then dead code
@@ -20,12 +19,12 @@ def apply_identities(graph: Graph, cluster: Cluster) -> Graph:
 
     Requires: nothing. Ensures: none of these is left where x has the type of the result.
     """
-    return _Identities(graph, cluster).run()
+    return _Identities(graph).run()
 
 
 class _Identities:
-    def __init__(self, graph: Graph, cluster: Cluster) -> None:
-        self.graph, self.cluster, self.out = graph, cluster, Rewriter(graph)
+    def __init__(self, graph: Graph) -> None:
+        self.graph, self.out = graph, Rewriter(graph)
         self.numbers: dict[Value, float] = {}
         self.zeros: set[Value] = set()
 
@@ -40,14 +39,9 @@ class _Identities:
         return self.out.done()
 
     def _copy(self, node: Node, args: list[Value]) -> None:
-        op = map_regions(node.op, lambda region: apply_identities(region, self.cluster))
-        if (
-            isinstance(op, TensorOp)
-            and op.name == "token_rewards"
-            and len(args) == 3
-            and self._is(args[2], 0)
-        ):
-            args, op = args[:2], _without_last(op)
+        op = map_regions(node.op, apply_identities)
+        if isinstance(op, TensorOp) and op.optional and self._is(args[-1], 0):
+            args, op = args[:-1], _without_last(op)
         results = self.out.copy(node, args, op=op)
         if isinstance(op, Constant):
             self.numbers[results[0]] = op.value
@@ -74,4 +68,4 @@ class _Identities:
 def _without_last(op: TensorOp) -> TensorOp:
     rule = op.signature
     shorter = Signature(rule.args[:-1], rule.results, rule.names[:-1])
-    return attrs.evolve(op, signature=shorter)
+    return attrs.evolve(op, signature=shorter, optional=False)

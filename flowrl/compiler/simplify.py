@@ -1,5 +1,7 @@
 """Remove what changes nothing, until nothing more goes."""
 
+from collections.abc import Callable
+
 from flowrl.compiler.cluster import Cluster
 from flowrl.compiler.dead_code import eliminate_dead_code
 from flowrl.compiler.elision import elide_old_logprobs
@@ -7,7 +9,12 @@ from flowrl.compiler.identities import apply_identities
 from flowrl.compiler.subexpressions import merge_subexpressions
 from flowrl.ir.graph import Graph
 
-STEPS = (apply_identities, merge_subexpressions, elide_old_logprobs, eliminate_dead_code)
+STEPS: tuple[Callable[[Graph], Graph], ...] = (
+    apply_identities,
+    merge_subexpressions,
+    elide_old_logprobs,
+    eliminate_dead_code,
+)
 
 
 def simplify(graph: Graph, cluster: Cluster) -> Graph:
@@ -18,7 +25,7 @@ def simplify(graph: Graph, cluster: Cluster) -> Graph:
     size = -1
     while size != (size := _size(graph)):
         for step in STEPS:
-            graph = step(graph, cluster)
+            graph = step(graph)
     return graph
 
 

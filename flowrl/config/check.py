@@ -31,7 +31,7 @@ def trace_run(run: RunFile) -> Traced:
 
 def sampling_of(run: RunFile) -> dict[str, dict[str, Any]]:
     """Return what the run file says of the distribution that each role samples from."""
-    names = ("temperature", "top_p", "top_k")
+    names = ("temperature", "top_p", "top_k", "min_tokens")
     tables = {role: table.generate for role, table in run.engines.roles.items()}
     given = {role: {n: getattr(t, n) for n in names} for role, t in tables.items()}
     return {role: {n: x for n, x in of.items() if x is not None} for role, of in given.items()}

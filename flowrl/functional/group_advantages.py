@@ -55,7 +55,7 @@ def group_advantage(
     centred = torch.where(used & _varied(rewards.flatten(), used, by), kept - mean, 0.0)
     if norm_by_std:
         std = (by.sum(centred.square()) / (count - ddof).clamp(min=1)).sqrt()
-        centred = centred / by.spread(std + eps)
+        centred = centred / by.spread(torch.where(std > 0, std + eps, 1.0))
     return centred.reshape(rewards.shape)
 
 

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain, count
 from typing import Any
 
 from flowrl.errors import Location, ProgramError
@@ -43,12 +44,19 @@ class GraphBuilder:
         """The `row[...]` value of each first axis, for joins by row."""
         self.rewards: dict[str, Value] = {}
         """Rewards by name; their means are metrics, whether the program returns them or not."""
+        self.sizes: dict[Axis, int] = {}
+        """How many samples a prompt has, by the axis of samples, where that is known."""
         self.sampling: Mapping[str, Mapping[str, Any]] = {}
-        """By role, how to sample where the program is silent: `temperature`, `top_p`, `top_k`."""
+        """By role, where the program is silent, `temperature`, `top_p`, `top_k`, `min_tokens`."""
 
     def axis(self, name: str, made_by: str, loc: Location | None) -> Axis:
         """Return a fresh axis."""
         return Axis(name, self.root.number(f"axis {name}") + 1, made_by, loc)
+
+    def report(self, name: str, rewards: Value) -> None:
+        """Make the mean of rewards a metric: `name`, then `name'2`, as axes are numbered."""
+        names = chain([name], (f"{name}'{number}" for number in count(2)))
+        self.rewards[next(free for free in names if free not in self.rewards)] = rewards
 
     def number(self, kind: str) -> int:
         """Return how often this was called for `kind`, in the whole program."""

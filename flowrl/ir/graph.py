@@ -132,7 +132,7 @@ def _binary(name: str, *, swap: bool = False) -> Callable[["Value", Any], "Value
     return method
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class Value:
     """The result of a node or an input of a graph; a dictionary key by identity."""
 
@@ -151,6 +151,9 @@ class Value:
     __gt__, __ge__ = _binary("greater"), _binary("greater_equal")
     __and__, __or__ = _binary("logical_and"), _binary("logical_or")
     __hash__ = object.__hash__
+
+    def __repr__(self) -> str:
+        return str(self.type)
 
     @property
     def axes(self) -> tuple[Axis, ...]:

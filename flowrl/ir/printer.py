@@ -2,10 +2,14 @@
 
 from collections.abc import Mapping
 from enum import Enum
+from textwrap import wrap
 from typing import Any
 
 from flowrl.ir.graph import CAPTURED, Graph, Node, Value
 from flowrl.ir.types import TensorType
+
+WIDTH = 100
+"""Where the list of what a graph returns is broken; its nodes are a line each."""
 
 Names = dict[Value, str]
 
@@ -49,7 +53,19 @@ def _lines(
         names[value] if names[value] == f"%{name}" else f"{name}={names[value]}"
         for name, value in graph.outputs
     )
-    return [*lines, f"{indent}  return {outputs}"]
+    return [*lines, *_wrapped(f"return {outputs}", indent + "  ")]
+
+
+def _wrapped(line: str, indent: str) -> list[str]:
+    """Break a list at its commas where it is wider than `WIDTH`, what follows indented."""
+    return wrap(
+        line,
+        WIDTH,
+        initial_indent=indent,
+        subsequent_indent=indent + " " * 4,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def _node(node: Node, names: Names, locations: bool, indent: str) -> list[str]:

@@ -114,7 +114,8 @@ class Program:
 
         Args:
             hyperparameters: values of keyword-only arguments; the others keep their defaults.
-            sampling: for a role, `temperature`, `top_p` and `top_k` where the program is silent.
+            sampling: for a role, `temperature`, `top_p`, `top_k` and `min_tokens` where the
+                program is silent.
 
         Raises:
             ProgramError: the program breaks a rule of the language.
@@ -199,7 +200,10 @@ class Program:
     ) -> list[tuple[str, Value]]:
         items = list(result) if isinstance(result, tuple) else [result]
         metrics = items.pop() if items and isinstance(items[-1], dict) else {}
-        metrics = metrics | {k: v.mean() for k, v in builder.rewards.items() if k not in metrics}
+        metrics = metrics | _unreported(metrics, builder)
+        for name in metrics:
+            if not isinstance(name, str):
+                raise self._refuse(f"a metric's name must be a string; got {name!r}", RETURNS)
         expected = [spec for spec in args if spec.kind is not Kind.DATA]
         outputs: list[tuple[str, Value]] = []
         for item in items:
@@ -262,6 +266,15 @@ class Program:
         kind = last if last in ("min", "max") else "mean"
         number: Value = Value.arithmetic.reduce(kind, value, None, None) if per_turn else value
         return number
+
+
+def _unreported(metrics: Mapping[Any, Any], builder: GraphBuilder) -> dict[str, Value]:
+    """Return the mean of each reward, but those that the program returns itself."""
+    given = [value for value in metrics.values() if isinstance(value, Value)]
+    means = [node for node in builder.nodes if node.op.name == "mean"]
+    known = {node.args[0] for node in means if any(node.results[0] is value for value in given)}
+    rewards = builder.rewards.items()
+    return {name: x.mean() for name, x in rewards if name not in metrics and x not in known}
 
 
 def _data(builder: GraphBuilder, spec: Input, loc: Location) -> Any:

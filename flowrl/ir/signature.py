@@ -96,12 +96,15 @@ class Signature:
     def _tensor(self, index: int, type: Type) -> TensorType:
         if isinstance(type, TensorType) and self.args[index].accepts(type.dtype):
             return type
-        raise self._unlike(index, type)
+        raise self._unlike(index, type, {})
 
-    def _unlike(self, index: int, type: Type) -> TypeRuleError:
+    def _unlike(self, index: int, type: Type, bound: dict[str, tuple[Axis, ...]]) -> TypeRuleError:
         pattern = self.args[index]
+        rest = ""
+        if ELLIPSIS in pattern.names and ELLIPSIS in bound:
+            rest = f", where `...` is {', '.join(map(str, bound[ELLIPSIS])) or 'no axis'}"
         return TypeRuleError(
-            f"`{self.names[index]}` must be {pattern}; got {type}",
+            f"`{self.names[index]}` must be {pattern}{rest}; got {type}",
             arg=index,
             hint=_advice(pattern, type),
         )
@@ -118,7 +121,7 @@ class Signature:
             return
         found = match(pattern.names, axes, bound)
         if found is None:
-            raise self._unlike(index, types[index])
+            raise self._unlike(index, types[index], bound)
         bound.update(found)
 
     def _mismatch(self, index: int, types: list[TensorType], expected: TensorType) -> NoReturn:

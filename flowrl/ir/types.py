@@ -47,6 +47,7 @@ class Origin:
         temperature: what its logits were divided by.
         top_p: the nucleus that its distribution was cut to; 1 is all of it.
         top_k: how many tokens it was cut to; 0 is all of them.
+        min_tokens: before so many tokens no end could be sampled.
         sampled: reported by the engine that sampled, not recomputed.
     """
 
@@ -55,16 +56,18 @@ class Origin:
     temperature: float
     top_p: float = 1.0
     top_k: int = 0
+    min_tokens: int = 0
     sampled: bool = False
 
     @property
-    def distribution(self) -> tuple[float, float, int]:
+    def distribution(self) -> tuple[float, float, int, int]:
         """What must agree for two log-probabilities to be comparable."""
-        return self.temperature, self.top_p, self.top_k
+        return self.temperature, self.top_p, self.top_k, self.min_tokens
 
     def __str__(self) -> str:
         filters = f" top_p={self.top_p:g}" if self.top_p < 1 else ""
         filters += f" top_k={self.top_k}" if self.top_k else ""
+        filters += f" min_tokens={self.min_tokens}" if self.min_tokens else ""
         engine = " sampled" if self.sampled else ""
         return f"{self.model}.{self.version} T={self.temperature:g}{filters}{engine}"
 

@@ -2,14 +2,18 @@
 
 import hashlib
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from flowrl.errors import Location, ProgramError
+from flowrl.errors import Location, ProgramError, nearest
 from flowrl.ir.graph import Value
+from flowrl.ir.records import flatten, shown
 from flowrl.ir.signature import Signature
 from flowrl.ops.tensor import Per, apply_many
+
+SUPPLIED = ("lengths", "groups")
+"""Options that the runtime gives."""
 
 
 def op(signature: str, *, per: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -24,13 +28,17 @@ def op(signature: str, *, per: str) -> Callable[[Callable[..., Any]], Callable[.
     each sample), it is called once with flat tensors of all instead. With "batch" it is called
     once with flat tensors of all.
 
+    It must be pure: equal arguments give equal results, as equal calls are computed once. So it
+    draws no random numbers. It may write to the tensors that it gets: they are its own.
+
     Args:
         signature: types of the arguments and results. A name stands for one axis of that name,
             `...` for any axes; an argument that lacks the last axes is broadcast.
         per: "token", "sample", "group" or "batch": the smallest unit that needs no other.
 
     Raises:
-        ProgramError: the signature or `per` can't be read, or doesn't fit the function.
+        ProgramError: the signature or `per` can't be read, or doesn't fit the function. At a call:
+            another number of arguments, an unknown option, or a value of the program as an option.
     """
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -46,6 +54,7 @@ def op(signature: str, *, per: str) -> Callable[[Callable[..., Any]], Callable[.
                     where=Location.of_caller().excerpt(),
                     hint=f"give {', '.join(parsed.names)}; options are given by keyword",
                 )
+            _check_options(function, params)
             results = apply_many(
                 reference, signature, unit, named, params, code=code, user=function
             )
@@ -80,6 +89,32 @@ def _check(function: Callable[..., Any], signature: str, per: str) -> tuple[Sign
             hint="give one type for each positional argument; options come after `*`",
         )
     return parsed, Per(per)
+
+
+def _check_options(function: Callable[..., Any], given: Mapping[str, Any]) -> None:
+    where, name = Location.of_caller().excerpt(), function.__name__
+    known = _options(function)
+    for option, x in given.items():
+        if option not in known:
+            raise ProgramError(
+                f"{name}: has no option `{option}`{nearest(option, known)}; "
+                f"it has {', '.join(known) or 'none'}",
+                where=where,
+                hint="options are what the function takes after `*`",
+            )
+        if any(isinstance(leaf, Value) for leaf in flatten(x)[0]):
+            raise ProgramError(
+                f"{name}: option `{option}` must be known while tracing; got {shown(x)}",
+                where=where,
+                hint="options are constants; give it as an argument, with a type in the signature",
+            )
+
+
+def _options(function: Callable[..., Any]) -> list[str]:
+    """Return the names of the options that a call may give."""
+    parameters = inspect.signature(function).parameters.values()
+    names = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
+    return [name for name in names if name not in SUPPLIED]
 
 
 def _reference(function: Callable[..., Any]) -> tuple[str, str]:

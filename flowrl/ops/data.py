@@ -103,7 +103,8 @@ def select(x: T, *, where: Value) -> T:
     """
     expect("select", "where", where, Value)
     builder = builder_of([where], "select")
-    pairs = fresh_axes(builder, [where, *flatten(x)[0]], "select")
+    whole = len(where.axes) == 1
+    pairs = fresh_axes(builder, [where, *flatten(x)[0]], "select", whole=whole)
     return take(builder, bind(Select(pairs), where)[0], x)
 
 
@@ -153,9 +154,12 @@ def align(x: Value, *, to: Any) -> Value:
 
 
 def fresh_axes(
-    builder: GraphBuilder, values: Sequence[Value], made_by: str
+    builder: GraphBuilder, values: Sequence[Value], made_by: str, *, whole: bool = False
 ) -> tuple[tuple[Axis, Axis], ...]:
-    """Return a fresh axis for each axis of `values`, which must all have one first axis."""
+    """Return a fresh axis for each axis of `values`, which must all have one first axis.
+
+    `whole` says that a prompt keeps all its samples, or none.
+    """
     loc = Location.of_caller()
     axes = axes_of(value.type for value in values)
     for value in values:
@@ -167,7 +171,10 @@ def fresh_axes(
                 hint="choose among values of the same rows; "
                 "`ops.align(x, to=rollouts)` joins others",
             )
-    return tuple((axis, builder.axis(axis.name, made_by, loc)) for axis in axes)
+    pairs = tuple((axis, builder.axis(axis.name, made_by, loc)) for axis in axes)
+    sizes = builder.root.sizes
+    sizes.update({new: sizes[old] for old, new in pairs if whole and old in sizes})
+    return pairs
 
 
 def _check_rows(name: str, value: Any, first: Axis) -> None:

@@ -1,11 +1,12 @@
 """Checks of what ops are given, before a type rule sees it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import inf
 from numbers import Real
 from typing import Any, NoReturn
 
 from flowrl.errors import Location, ProgramError
+from flowrl.ir.builder import GraphBuilder
 from flowrl.ir.graph import Value
 from flowrl.ir.records import shown
 
@@ -17,6 +18,9 @@ WHENCE = {
     "Batches": "divide a record first: `ops.minibatches(batch, sequences=64)`",
 }
 """Where the things come from that ops take."""
+
+LOSS = "loss"
+"""How the graph of a loss is called."""
 
 KNOWN = "options are numbers that are known while tracing, such as hyperparameters"
 
@@ -80,6 +84,33 @@ def refuse(op: str, problem: str, hint: str) -> NoReturn:
         ProgramError: always.
     """
     raise ProgramError(f"{op}: {problem}", where=Location.of_caller().excerpt(), hint=hint)
+
+
+def metric_names(op: str, metrics: Mapping[Any, Any]) -> None:
+    """Check that metrics have names.
+
+    Raises:
+        ProgramError: a key is no string.
+    """
+    for name in metrics:
+        if not isinstance(name, str):
+            refuse(op, f"a metric's name must be a string; got {name!r}", 'write `{"name": x}`')
+
+
+def outside_loss(op: str, builder: GraphBuilder | None) -> None:
+    """Check that what acts on the world, or changes a model, isn't called in a loss.
+
+    Raises:
+        ProgramError: it is.
+    """
+    while builder is not None and builder.parent is not None:
+        if builder.name == LOSS:
+            refuse(
+                op,
+                "a loss can't do this: it is computed as often as its update needs it",
+                "call it before the update: a loss may read any value made before",
+            )
+        builder = builder.parent
 
 
 def per_token(op: str, name: str, x: Any) -> None:

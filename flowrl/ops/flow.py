@@ -1,6 +1,6 @@
 """Control flow, as in `lax`: scan over minibatches, cond, sample_until."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from flowrl.errors import Location, ProgramError
@@ -18,7 +18,7 @@ from flowrl.ir.types import (
 )
 from flowrl.ops.control import Batches, Cond, Minibatches, SampleUntil, Scan
 from flowrl.ops.data import fresh_axes
-from flowrl.ops.expect import at_least_one, expect, one_of
+from flowrl.ops.expect import at_least_one, expect, metric_names, one_of, outside_loss
 
 C = TypeVar("C")
 T = TypeVar("T")
@@ -44,7 +44,7 @@ def minibatches(batch: Any, *, sequences: int, epochs: int = 1, by: str = "group
     leaves = flatten(batch)[0]
     builder = builder_of(leaves, "minibatches")
     deepest = max(leaves, key=lambda leaf: len(leaf.type.axes))
-    pairs = fresh_axes(builder, leaves, "minibatches")
+    pairs = fresh_axes(builder, leaves, "minibatches", whole=by == "group")
     division = Minibatches(sequences, epochs, by, pairs, builder.root.number("draw"))
     return Batches(bind(division, deepest)[0], batch)
 
@@ -159,6 +159,7 @@ def sample_until(
     Returns:
         The batch of the first `groups` kept groups, the surplus of the last round, and i32[], the
         number of prompts drawn. When it runs, EngineError: fewer groups than asked for.
+        The mean of rewards that `draw` scores and returns is a metric, over the batch.
 
     Source: dynamic sampling, Yu et al. 2025, arXiv:2503.14476, sec. 3.2.
     """
@@ -167,15 +168,18 @@ def sample_until(
     at_least_one("sample_until", "rounds", rounds, "the first draw is a round too")
     one_of("sample_until", "shortfall", shortfall, ("error", "accept"))
     builder = builder_of([prompts.rows], "sample_until")
+    outside_loss("sample_until", builder)
     leaves, unflatten = flatten(prompts)
     pairs = SelectionType(fresh_axes(builder, leaves, "sample_until"))
     trees: list[T] = []
+    scored: dict[str, Value] = {}
 
     def build(inner: GraphBuilder) -> list[tuple[str, Value]]:
         named = zip(leaf_names(prompts, "prompts"), leaves, strict=True)
         inputs = [inner.input(name, pairs.rename(leaf.type)) for name, leaf in named]
         _follow(inner, inputs)
         trees.append(draw(unflatten(inputs)))
+        scored.update(inner.rewards)
         kept = _check_keep(inner, keep(trees[0]))
         names = leaf_names(trees[0])
         return [("keep", kept), *zip(_numbered(names), flatten(trees[0])[0], strict=True)]
@@ -183,15 +187,29 @@ def sample_until(
     hint = "use the prompts that `draw` gets: each round has its own"
     graph, captured = trace_region("draw", build, builder, {old: hint for old, _ in pairs.axes})
     values = [value for _, value in graph.outputs]
-    batch, surplus = (fresh_axes(builder, values, "sample_until") for _ in range(2))
+    batch, surplus = (fresh_axes(builder, values, "sample_until", whole=True) for _ in range(2))
     number = builder.root.number("draw")
     source = _data_input(builder, prompts)
     op = SampleUntil(graph, source, groups, rounds, shortfall, batch, surplus, number)
     results = bind(op, *leaves, *captured)
     middle = len(results) // 2
+    _report(builder, scored, flatten(trees[0])[0], results)
     _follow(builder, results)
     tree = flatten(trees[0])[1]
     return tree(results[:middle]), tree(results[middle:-1]), results[-1]
+
+
+def _report(
+    builder: GraphBuilder,
+    scored: Mapping[str, Value],
+    drawn: Sequence[Value],
+    batch: Sequence[Value],
+) -> None:
+    """Report the rewards that `draw` scored and returned, as the batch has them."""
+    for name, rewards in scored.items():
+        for value, kept in zip(drawn, batch, strict=False):
+            if value is rewards:
+                builder.report(name, kept)
 
 
 def _data_input(builder: GraphBuilder, prompts: Prompts) -> str:
@@ -223,6 +241,7 @@ def _check_keep(inner: GraphBuilder, kept: Any) -> Value:
 
 
 def _check_statistics(inner: GraphBuilder, stats: dict[str, Value]) -> None:
+    metric_names("scan", stats)
     for name, value in stats.items():
         if value.type != f32():
             raise ProgramError(

@@ -9,7 +9,13 @@ from flowrl.ir.records import RECORDS, Prompts, Rollouts, fields_of, shown
 from flowrl.ir.trace import bind, builder_of
 from flowrl.ir.types import TensorType
 from flowrl.ops.data import fresh_axes, take
-from flowrl.ops.expect import at_least_one, expect, in_interval
+from flowrl.ops.expect import (
+    at_least_one,
+    expect,
+    in_interval,
+    outside_loss,
+    refuse,
+)
 from flowrl.ops.model import Collision, Generate, Logprobs, Rewards, Score, Values
 
 
@@ -36,8 +42,9 @@ def generate(
         top_p: sample from the likeliest tokens that hold this probability; 1 is off.
         top_k: sample from this many likeliest tokens; 0 is off.
         max_tokens: the limit of a sample's length, in tokens.
-        min_tokens: no end before so many tokens.
-        stop: strings that end a sample.
+        min_tokens: no end before so many tokens; 0 is off. Like top_p and top_k it changes the
+            distribution that is sampled from.
+        stop: strings that end a sample; None takes the run file's.
 
     Returns:
         Rollouts on the fresh axes `sample` and `token`.
@@ -49,22 +56,46 @@ def generate(
     expect("generate", "prompts", prompts, Prompts)
     builder = builder_of([policy], "generate")
     silent = builder.root.sampling.get(policy.role, {})
-    defaults = {"temperature": 1.0, "top_p": 1.0, "top_k": 0, **silent}
-    given = {"temperature": temperature, "top_p": top_p, "top_k": top_k}
+    outside_loss("generate", builder)
+    defaults = {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "min_tokens": 0, **silent}
+    given = dict(temperature=temperature, top_p=top_p, top_k=top_k, min_tokens=min_tokens)
     chosen: dict[str, Any] = {k: defaults[k] if v is None else v for k, v in given.items()}
     at_least_one("generate", "n", n, "n counts the samples of each prompt")
     in_interval("generate", "[0, inf)", temperature=chosen["temperature"], hint="0 is greedy")
     in_interval("generate", "(0, 1]", top_p=chosen["top_p"], hint="1 is off")
     in_interval("generate", "[0, inf)", top_k=chosen["top_k"], hint="0 is off")
-    stop = (stop,) if isinstance(stop, str) else tuple(stop) if stop else None
+    _check_limits(max_tokens, chosen["min_tokens"])
+    stops = _stops(stop)
     loc = Location.of_caller()
     axes = (builder.axis("sample", "generate", loc), builder.axis("token", "generate", loc))
     number = builder.root.number("draw")
     op = Generate(
-        n=n, **chosen, max_tokens=max_tokens, min_tokens=min_tokens, stop=stop, axes=axes,
-        number=number,
+        n=n, **chosen, max_tokens=max_tokens, stop=stops, axes=axes, number=number
     )  # fmt: skip
+    builder.root.sizes[axes[0]] = n
     return Rollouts(prompts, *bind(op, policy, prompts.context, prompts.rows))
+
+
+def _check_limits(max_tokens: int | None, min_tokens: int) -> None:
+    if max_tokens is not None:
+        at_least_one("generate", "max_tokens", max_tokens, "it limits the length of a sample")
+    least, most = min_tokens, max_tokens
+    if not isinstance(least, int) or least < 0 or (most is not None and least > most):
+        wanted = "an integer of at least 0" + ("" if most is None else f", up to max_tokens={most}")
+        refuse("generate", f"`min_tokens` must be {wanted}; got {least!r}", "0 is off")
+
+
+def _stops(stop: Any) -> tuple[str, ...] | None:
+    given = (stop,) if isinstance(stop, str) else stop
+    if given is None:
+        return None
+    if not isinstance(given, list | tuple) or not all(isinstance(s, str) and s for s in given):
+        refuse(
+            "generate",
+            f"`stop` must be strings of at least one character; got {stop!r}",
+            'write `stop="</answer>"`, or several in a list',
+        )
+    return tuple(given)
 
 
 def logprobs(model: Model, rollouts: Any, *, temperature: float | None = None) -> Value:
@@ -129,7 +160,8 @@ def score(
     Returns:
         The rollouts on fresh axes, less the groups dropped for a failed reward, and
         f32[prompt, sample], with a last axis `reward` for `names`, or f32[prompt, sample, token].
-        A model drops nothing: then the rollouts are the same.
+        A model drops nothing: then the rollouts are the same. The mean of what functions give is
+        a metric of the program, under the name; of a second scoring by that name as `name'2`.
 
     Raises:
         ProgramError: `per` is neither, or "token" from a function.
@@ -152,8 +184,12 @@ def score(
         args = (by, rollouts.prompts.context, rollouts.tokens)
         return rollouts, bind(Rewards(per), *args)[0]
     builder = builder_of([rollouts.tokens], "score")
+    outside_loss("score", builder)
     pairs = fresh_axes(
-        builder, [rollouts.prompts.rows, rollouts.tokens, rollouts.prompts.context], "score"
+        builder,
+        [rollouts.prompts.rows, rollouts.tokens, rollouts.prompts.context],
+        "score",
+        whole=True,
     )
     origin = (
         rollouts.logprobs.type.origin if isinstance(rollouts.logprobs.type, TensorType) else None
@@ -161,7 +197,7 @@ def score(
     axis = builder.axis("reward", "score", loc) if names else None
     op = Score(names or (by,), origin.model if origin else "", pairs, axis)
     rewards, kept = bind(op, rollouts.prompts.rows, rollouts.tokens)
-    builder.rewards.setdefault(by, rewards)
+    builder.report(by, rewards)
     return take(builder, kept, rollouts), rewards
 
 

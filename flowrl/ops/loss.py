@@ -1,7 +1,8 @@
 """Losses of critics and of pairs: unreduced, to be minimised."""
 
 from flowrl.ir.graph import Value
-from flowrl.ops.expect import in_interval
+from flowrl.ir.trace import builder_of
+from flowrl.ops.expect import in_interval, refuse
 from flowrl.ops.tensor import Per, apply
 
 TRIPLE = "f32[..., token], f32[..., token], f32[..., token] -> f32[..., token]"
@@ -42,12 +43,13 @@ def dpo_loss(ratios: Value, *, beta: float = 0.1, label_smoothing: float = 0.0) 
         f32[prompt], -log sigmoid(beta * (chosen - rejected)).
 
     Raises:
-        ProgramError: `ratios` isn't f32[..., sample].
+        ProgramError: `ratios` isn't f32[..., sample], or has other than two samples a prompt.
 
     Source: Rafailov et al. 2023, arXiv:2305.18290, eq. 7.
     """
     in_interval("dpo_loss", "(0, inf)", beta=beta)
     in_interval("dpo_loss", "[0, 0.5)", label_smoothing=label_smoothing)
+    _of_pairs("dpo_loss", ratios)
     options = {"beta": beta} | ({"label_smoothing": label_smoothing} if label_smoothing else {})
     return apply("preferences:dpo_loss", PAIR, Per.GROUP, {"ratios": ratios}, options)
 
@@ -62,9 +64,25 @@ def bradley_terry(rewards: Value, *, margin: float = 0.0) -> Value:
     Returns:
         f32[prompt].
 
+    Raises:
+        ProgramError: `rewards` has other than two samples a prompt.
+
     Source: Ouyang et al. 2022, arXiv:2203.02155, eq. 1; Touvron et al. 2023, arXiv:2307.09288,
     eq. 2 (margin).
     """
     in_interval("bradley_terry", "[0, inf)", margin=margin)
+    _of_pairs("bradley_terry", rewards)
     options = {"margin": margin}
     return apply("preferences:bradley_terry", PAIR, Per.GROUP, {"rewards": rewards}, options)
+
+
+def _of_pairs(op: str, x: Value) -> None:
+    """Check that there are two samples a prompt, where their number is known."""
+    sizes = builder_of([x], op).root.sizes if isinstance(x, Value) else {}
+    n = next((sizes[axis] for axis in x.axes if axis in sizes), 2) if sizes else 2
+    if n != 2:
+        refuse(
+            op,
+            f"takes pairs, two samples a prompt; got {n} a prompt",
+            "draw two, `ops.generate(policy, prompts, n=2)`, or take `fl.Pairs`",
+        )

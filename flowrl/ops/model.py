@@ -55,7 +55,7 @@ class Generate(ModelOp):
     top_p: float
     top_k: int
     max_tokens: int | None
-    min_tokens: int | None
+    min_tokens: int
     stop: tuple[str, ...] | None
     axes: tuple[Axis, Axis] = attrs.field(repr=False)
     number: int = attrs.field(repr=False)
@@ -67,16 +67,15 @@ class Generate(ModelOp):
         policy, prompts = _model(model), _tokens(context, 1)
         samples = (*prompts.axes[:-1], self.axes[0])
         all_tokens = (*samples, self.axes[1])
-        origin = Origin(
-            policy.role, policy.version, self.temperature, self.top_p, self.top_k, sampled=True
-        )
+        shape = (self.temperature, self.top_p, self.top_k, self.min_tokens)
+        origin = Origin(policy.role, policy.version, *shape, sampled=True)
         logprobs = TensorType(DType.F32, all_tokens, origin)
         mask, truncated = boolean(*all_tokens), boolean(*samples)
         return i32(*all_tokens), logprobs, mask, truncated, i32(*samples)
 
     def attributes(self) -> dict[str, Any]:
         """Return what departs from plain sampling, and `n`."""
-        plain = {"temperature": 1.0, "top_p": 1.0, "top_k": 0}
+        plain = {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "min_tokens": 0}
         shown = {k: v for k, v in super().attributes().items() if v != plain.get(k)}
         return {k: v for k, v in shown.items() if v is not None}
 

@@ -23,7 +23,13 @@ def token_rewards(scores: Value, mask: Value, kl_penalty: Value | None = None) -
     signature, args = "f32[...], bool[..., token]", {"scores": scores, "mask": mask}
     if kl_penalty is not None:
         signature, args = f"{signature}, f32[..., token]", {**args, "kl_penalty": kl_penalty}
-    return apply("advantages:token_rewards", f"{signature} -> f32[..., token]", Per.SAMPLE, args)
+    return apply(
+        "advantages:token_rewards",
+        f"{signature} -> f32[..., token]",
+        Per.SAMPLE,
+        args,
+        optional=kl_penalty is not None,
+    )
 
 
 def discounted_returns(rewards: Value, mask: Value, *, gamma: float = 1.0) -> Value:

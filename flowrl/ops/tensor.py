@@ -49,6 +49,7 @@ class TensorOp(Op):
         code: for a user's function, a hash of its source.
         user: a user's function itself, where it is at hand.
         outputs: names of the results, if there are several.
+        optional: whether the last argument is a term that may be left out where it is 0.
     """
 
     function: str = attrs.field(repr=False)
@@ -61,6 +62,7 @@ class TensorOp(Op):
     code: str = attrs.field(default="", repr=False)
     user: Callable[..., Any] | None = attrs.field(default=None, eq=False, repr=False)
     outputs: tuple[str, ...] = attrs.field(default=(), repr=False)
+    optional: bool = attrs.field(default=False, repr=False)
 
     def result_names(self, count: int) -> tuple[str, ...]:
         """Return the names of several results."""
@@ -111,10 +113,11 @@ def _check_origins(rule: Rule, names: tuple[str, ...], origins: Sequence[Origin 
         if a.distribution != b.distribution:
             raise TypeRuleError(
                 f"{pair} are log-probabilities of differently shaped "
-                f"distributions, {{{a}}} and {{{b}}}: temperature, top_p and top_k must agree",
+                f"distributions, {{{a}}} and {{{b}}}: "
+                "temperature, top_p, top_k and min_tokens must agree",
                 arg=index,
                 hint="`ops.logprobs(model, rollouts)` recomputes them at the temperature of the "
-                "rollouts and without top_p and top_k: compare two of these",
+                "rollouts and without the others: compare two of these",
             )
         if rule is Rule.SAME_MODEL and a.model != b.model:
             raise TypeRuleError(

@@ -1,6 +1,7 @@
 """Change a model: one optimiser step on a loss, a copy, an average."""
 
 from collections.abc import Callable, Mapping
+from numbers import Real
 from typing import Any
 
 from flowrl.errors import Location, ProgramError, nearest
@@ -17,7 +18,7 @@ from flowrl.ir.types import (
     f32,
     i32,
 )
-from flowrl.ops.expect import expect
+from flowrl.ops.expect import LOSS, expect, metric_names, outside_loss
 from flowrl.ops.forward import temperature_of
 from flowrl.ops.model import Ema, Snapshot, Update
 from flowrl.ops.watch import watch
@@ -81,8 +82,8 @@ def update(
 
     Args:
         model: the version to train; it is used up.
-        loss: a function of `new`, traced once: it returns f32[], or (f32[], metrics). It may use
-            any value made before; those are constants.
+        loss: a function of `new`, traced once: it returns f32[], or (f32[], metrics), of f32[] or
+            numbers by name. It may use any value made before; those are constants.
         rollouts: rollouts, examples, pairs or a record with their fields.
 
     Returns:
@@ -94,6 +95,7 @@ def update(
     expect("update", "model", model, Model)
     expect("update", "rollouts", rollouts, *RECORDS)
     builder = builder_of([model], "update")
+    outside_loss("update", builder)
     temperature = temperature_of(rollouts)
 
     def build(inner: GraphBuilder) -> list[tuple[str, Value]]:
@@ -102,10 +104,11 @@ def update(
         new = New(inner, model.type, tokens, temperature)
         result = loss(new)
         value, metrics = result if isinstance(result, tuple) else (result, {})
+        metrics = {name: _number(x) for name, x in metrics.items()}
         _check_loss(inner, value, metrics)
         return [("loss", value), *metrics.items(), *watch(inner, new, rollouts, value).items()]
 
-    graph, captured = trace_region("loss", build, builder)
+    graph, captured = trace_region(LOSS, build, builder)
     op = Update(graph, temperature)
     results = bind(op, model, rollouts.prompts.context, rollouts.tokens, *captured)
     names = op.result_names(len(results))[1:]
@@ -142,8 +145,13 @@ def ema(target: Model, source: Model, *, decay: float) -> Model:
     return averaged
 
 
+def _number(x: Any) -> Any:
+    return Value.arithmetic.constant(x) if isinstance(x, Real) else x
+
+
 def _check_loss(inner: GraphBuilder, value: Any, metrics: Mapping[str, Any]) -> None:
     where = Location.of_caller().excerpt()
+    metric_names("update", metrics)
     named = {"the loss": value} | {f"metric `{name}`": x for name, x in metrics.items()}
     for name, x in named.items():
         if not isinstance(x, Value) or x.type != f32():

@@ -28,7 +28,7 @@ node     = value ":" type "=" call {region}                 (* one result *)
          | value "=" call {"." result ":" type [pool]} {region} ; (* none or several *)
 call     = op "(" [argument {"," argument}] ")" [attributes] [pool] [location] ;
 argument = value | number ;                                 (* numbers stand where they are used *)
-return   = "return" output {"," output} ;
+return   = "return" output {"," output} ;                   (* broken after commas, indented *)
 output   = value | name "=" value ;
 value    = "%" (number | name) ["." result] ;
 attributes = "{" name "=" constant {"," name "=" constant} "}" ;

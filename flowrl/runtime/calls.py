@@ -7,9 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from inspect import signature
+from numbers import Real
 from typing import Any
 
 import attrs
+import numpy
+import optree
 import torch
 from torch import Tensor
 
@@ -72,9 +75,10 @@ class Call:
         """Return one result as a tensor of the elements of `value`.
 
         Raises:
-            EngineError: it has another number of elements, or there is NaN in it.
+            EngineError: it has another number of elements, there is NaN in it, or it doesn't fit
+                the dtype.
         """
-        found: Tensor = torch.as_tensor(x)
+        found = self._tensor(x)
         type = value.type
         assert isinstance(type, TensorType)
         expected = form.size(len(type.axes)) if type.axes else 1
@@ -86,12 +90,32 @@ class Call:
             )
         if self.op.user is None:
             return found
-        found = found.to(DTYPES.get(type.dtype, torch.get_default_dtype()))
+        found = self._converted(found, type)
         undefined = int(found.detach().isnan().sum())
         if undefined:
             raise self._error(
                 f"returned NaN in {undefined} of {_counted(expected, 'element')}",
                 "look for 0 / 0, and for the log of what is below 0",
+            )
+        return found
+
+    def _tensor(self, x: Any) -> Tensor:
+        if self.op.user is not None and not isinstance(x, Tensor | Real | list | numpy.ndarray):
+            raise self._error(
+                f"must return tensors; got {type(x).__name__}",
+                f"its signature is {self.op.signature}",
+            )
+        return torch.as_tensor(x)
+
+    def _converted(self, x: Tensor, type: TensorType) -> Tensor:
+        """Return a result in the dtype of its type; whole numbers aren't made by rounding."""
+        found = x.to(DTYPES.get(type.dtype, torch.get_default_dtype()))
+        changed = x[found.to(x.dtype) != x]
+        if type.dtype in DTYPES and changed.numel():
+            wanted = "True and False" if type.dtype is DType.BOOL else "whole numbers"
+            raise self._error(
+                f"must return {wanted} for {type}; got {changed[0].item():g}",
+                "round or compare in the function, or write f32 in its signature",
             )
         return found
 
@@ -114,7 +138,7 @@ class Call:
         parts: list[list[Tensor]] = [[] for _ in self.op.signature.results]
         for args in zip(*columns, strict=True):
             for column, part in zip(parts, self._results(args, options), strict=True):
-                column.append(torch.as_tensor(part).reshape(-1))
+                column.append(self._tensor(part).reshape(-1))
         return [torch.cat(column) if column else torch.zeros(0) for column in parts]
 
     def _results(self, args: Sequence[Any], options: Mapping[str, Any]) -> list[Any]:
@@ -130,6 +154,8 @@ class Call:
 
     def _guarded(self, args: Sequence[Any], options: Mapping[str, Any]) -> Any:
         """Call the function; say where in the program it failed."""
+        if self.op.user is not None:  # it may write to what it gets, which others read as well
+            args, options = optree.tree_map(_copy, (list(args), dict(options)))
         try:
             return self.function(*args, **options)
         except Exception as error:
@@ -146,6 +172,10 @@ class Call:
     def _error(self, text: str, hint: str) -> EngineError:
         problem = f"{self.op.name}: the function {text}"
         return EngineError(problem, where=self.node.loc.excerpt(), hint=hint)
+
+
+def _copy(x: Any) -> Any:
+    return x.clone() if isinstance(x, Tensor) else x
 
 
 def _counted(count: int, noun: str) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from flowrl.errors import EngineError
 from flowrl.functional.ragged import Ragged
 from flowrl.ir.graph import CAPTURED, FIXED, NEW, Graph
 from flowrl.ops.model import Update
@@ -28,17 +29,26 @@ class GraphLoss:
         self.fixed = self._prologue() if self.one_pass else []
 
     def cotangents(self, new: Outputs) -> tuple[Tensor, Outputs]:
-        """Return the loss of the whole batch and its gradient in every entry of `new`."""
+        """Return the loss of the whole batch and its gradient in every entry of `new`.
+
+        Raises:
+            EngineError: a function in the loss has cut it off from the model.
+        """
         leaves = {name: x.detach().requires_grad_() for name, x in new.items()}
         with torch.enable_grad():
             loss = self.run(self.op.loss, self._inputs(self.op.loss, leaves))[0]
+        _check_gradient(loss, leaves)
         used = [name for name in leaves if name in self.op.reads]
         gradients = torch.autograd.grad(loss, [leaves[n] for n in used], allow_unused=True)
         pairs = zip(used, gradients, strict=True)
         return loss.detach(), {n: torch.zeros_like(new[n]) if g is None else g for n, g in pairs}
 
     def part(self, new: Outputs, rows: Tensor) -> Tensor:
-        """Return these rows' share of the loss."""
+        """Return these rows' share of the loss.
+
+        Raises:
+            EngineError: a function in the loss has cut it off from the model.
+        """
         assert self.op.part is not None
         few = _Rows(self.lengths, rows)
         whole = self._given() | {f"{FIXED}{i}": x for i, x in enumerate(self.fixed)}
@@ -47,6 +57,7 @@ class GraphLoss:
             mine[name] if name in mine else few.take(whole[name]) for name, _ in self.op.part.inputs
         ]
         share: Tensor = self.run(self.op.part, inputs)[0]
+        _check_gradient(share, new)
         return share
 
     def metrics(self, new: Outputs) -> list[float]:
@@ -84,6 +95,16 @@ class GraphLoss:
     def _depth(self, name: str) -> int:
         """Return how many axes an output of the model has."""
         return len(self.op.loss.input(f"{NEW}{name}").axes)
+
+
+def _check_gradient(loss: Tensor, new: Outputs) -> None:
+    trains = any(x.requires_grad and x.numel() for x in new.values())
+    if trains and not loss.requires_grad:
+        raise EngineError(
+            "the loss has no gradient in what the model gives: it would train nothing",
+            hint="an `@fl.op` in it has cut it off, by `detach`, `item`, numpy or `no_grad`: "
+            "compute with torch alone",
+        )
 
 
 class _Rows:

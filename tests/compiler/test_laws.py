@@ -25,7 +25,8 @@ from tests.graphs import CLUSTERS, graphs, inputs
 
 PROGRAMS = {program.name: program for program in (dpo, evaluate, grpo, ppo, sft)}
 RANDOM = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
-each_pass = pytest.mark.parametrize("run", [*STEPS, *PASSES], ids=lambda run: run.__name__)
+each_pass = pytest.mark.parametrize("run", PASSES, ids=lambda run: run.__name__)
+each_step = pytest.mark.parametrize("step", STEPS, ids=lambda step: step.__name__)
 each_program = pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
 each_cluster = pytest.mark.parametrize("cluster", CLUSTERS.values(), ids=CLUSTERS)
 
@@ -64,9 +65,18 @@ def test_every_pass_keeps_the_meaning(graph, given, cluster):
 @RANDOM
 def test_a_pass_run_again_changes_nothing(run, graph, cluster):
     for stage in stages(graph, cluster):
-        once = verify(run(stage, cluster)) if run in STEPS or stage is not graph else None
-        if once is not None:
+        if stage is not graph:
+            once = verify(run(stage, cluster))
             assert text(verify(run(once, cluster))) == text(once)
+
+
+@each_step
+@given(graph=graphs(models=True), cluster=st.sampled_from(list(CLUSTERS.values())))
+@RANDOM
+def test_a_step_of_simplify_run_again_changes_nothing(step, graph, cluster):
+    for stage in stages(graph, cluster):
+        once = verify(step(stage))
+        assert text(verify(step(once))) == text(once)
 
 
 @each_program

@@ -201,7 +201,15 @@ graph grpo {samples=8, clip=0.2, kl_coef=0}
             .ratio_max: f32[]
         %4: f32[] = approximate_kl(%new.logprobs, %outer.0, %outer.2)
         %5: f32[] = sampled_gap(%new.logprobs, %outer.0, %outer.2, %outer.3, %new.version)
-        return loss=%1, clip_fraction=%2.clip_fraction, clip_fraction_low=%2.clip_fraction_low, clip_fraction_high=%2.clip_fraction_high, ratio_min=%3.ratio_min, ratio_max=%3.ratio_max, kl_old=%4, logprob_gap_max=%5
+        return loss=%1, clip_fraction=%2.clip_fraction, clip_fraction_low=%2.clip_fraction_low,
+            clip_fraction_high=%2.clip_fraction_high, ratio_min=%3.ratio_min,
+            ratio_max=%3.ratio_max, kl_old=%4, logprob_gap_max=%5
   %9: f32[] = mean(%1.rewards)
-  return policy=%8.model, metrics.policy/loss=%8.loss, metrics.policy/grad_norm=%8.grad_norm, metrics.policy/learning_rate=%8.learning_rate, metrics.policy/clip_fraction=%8.clip_fraction, metrics.policy/clip_fraction_low=%8.clip_fraction_low, metrics.policy/clip_fraction_high=%8.clip_fraction_high, metrics.policy/ratio_min=%8.ratio_min, metrics.policy/ratio_max=%8.ratio_max, metrics.policy/kl_old=%8.kl_old, metrics.policy/logprob_gap_max=%8.logprob_gap_max, metrics.reward=%9\
+  return policy=%8.model, metrics.policy/loss=%8.loss, metrics.policy/grad_norm=%8.grad_norm,
+      metrics.policy/learning_rate=%8.learning_rate, metrics.policy/clip_fraction=%8.clip_fraction,
+      metrics.policy/clip_fraction_low=%8.clip_fraction_low,
+      metrics.policy/clip_fraction_high=%8.clip_fraction_high,
+      metrics.policy/ratio_min=%8.ratio_min, metrics.policy/ratio_max=%8.ratio_max,
+      metrics.policy/kl_old=%8.kl_old, metrics.policy/logprob_gap_max=%8.logprob_gap_max,
+      metrics.reward=%9\
 """)

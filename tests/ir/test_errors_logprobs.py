@@ -12,7 +12,7 @@ def test_a_kl_at_unequal_temperatures():
     """)
 
     assert message == snapshot("""\
-kl: `logprobs` and `reference` are log-probabilities of differently shaped distributions, {policy.0 T=1 sampled} and {reference.0 T=0.5}: temperature, top_p and top_k must agree
+kl: `logprobs` and `reference` are log-probabilities of differently shaped distributions, {policy.0 T=1 sampled} and {reference.0 T=0.5}: temperature, top_p, top_k and min_tokens must agree
   example.py:8
     8 |     return {"kl": ops.token_mean(ops.kl(rollouts.logprobs, anchor), rollouts.mask)}
                                          ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
@@ -20,7 +20,7 @@ that argument was made here:
   example.py:7
     7 |     anchor = ops.logprobs(reference, rollouts, temperature=0.5)
                      ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
-help: `ops.logprobs(model, rollouts)` recomputes them at the temperature of the rollouts and without top_p and top_k: compare two of these\
+help: `ops.logprobs(model, rollouts)` recomputes them at the temperature of the rollouts and without the others: compare two of these\
 """)
 
 
@@ -31,7 +31,7 @@ def test_a_difference_at_unequal_temperatures():
     """)
 
     assert message == snapshot("""\
-sub: `a` and `b` are log-probabilities of differently shaped distributions, {policy.0 T=1 sampled} and {reference.0 T=0.5}: temperature, top_p and top_k must agree
+sub: `a` and `b` are log-probabilities of differently shaped distributions, {policy.0 T=1 sampled} and {reference.0 T=0.5}: temperature, top_p, top_k and min_tokens must agree
   example.py:8
     8 |     return {"kl": ops.token_mean(rollouts.logprobs - anchor, rollouts.mask)}
                                          ^^^^^^^^^^^^^^^^^^^^^^^^^^
@@ -39,7 +39,7 @@ that argument was made here:
   example.py:7
     7 |     anchor = ops.logprobs(reference, rollouts, temperature=0.5)
                      ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
-help: `ops.logprobs(model, rollouts)` recomputes them at the temperature of the rollouts and without top_p and top_k: compare two of these\
+help: `ops.logprobs(model, rollouts)` recomputes them at the temperature of the rollouts and without the others: compare two of these\
 """)
 
 
@@ -55,7 +55,7 @@ def test_a_ratio_to_samples_of_another_top_p():
     """)
 
     assert message == snapshot("""\
-clipped_surrogate: `new` and `old` are log-probabilities of differently shaped distributions, {policy.0 T=1} and {policy.0 T=1 top_p=0.9 sampled}: temperature, top_p and top_k must agree
+clipped_surrogate: `new` and `old` are log-probabilities of differently shaped distributions, {policy.0 T=1} and {policy.0 T=1 top_p=0.9 sampled}: temperature, top_p, top_k and min_tokens must agree
   example.py:10
    10 |         return ops.token_mean(ops.clipped_surrogate(new.logprobs, rollouts.logprobs, 1.0), rollouts.mask)
                                       ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
@@ -63,7 +63,7 @@ that argument was made here:
   example.py:7
     7 |     rollouts = ops.generate(policy, prompts, n=4, top_p=0.9)
                        ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
-help: `ops.logprobs(model, rollouts)` recomputes them at the temperature of the rollouts and without top_p and top_k: compare two of these\
+help: `ops.logprobs(model, rollouts)` recomputes them at the temperature of the rollouts and without the others: compare two of these\
 """)
 
 

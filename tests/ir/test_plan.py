@@ -60,7 +60,7 @@ def test_hyperparameters_of_any_kind_survive():
         == snapshot("""\
 graph step {pair=[1, 0.5], lines=[a], table={'x': {'y': None}}}
   input %policy: model<policy>
-  return \
+  return\
 """)
     )
 

@@ -26,7 +26,8 @@ graph sft
         %0: f32[example, token] = neg(%new.logprobs)
         %1: f32[] = token_mean(%0, %outer.0)
         return loss=%1
-  return policy=%0.model, metrics.policy/loss=%0.loss, metrics.policy/grad_norm=%0.grad_norm, metrics.policy/learning_rate=%0.learning_rate\
+  return policy=%0.model, metrics.policy/loss=%0.loss, metrics.policy/grad_norm=%0.grad_norm,
+      metrics.policy/learning_rate=%0.learning_rate\
 """)
 
 
