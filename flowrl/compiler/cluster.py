@@ -29,6 +29,15 @@ class Cluster:
                     return pool.name
         return self.pools[0].name
 
+    def of_one(self, role: str, name: str) -> "Cluster":
+        """Return the same pools for a program whose only model, `name`, is what `role` is here."""
+
+        def claims(pool: Pool) -> tuple[str, ...]:
+            kept = [c for c in pool.roles if c.partition(".")[0] in (role, *OTHER_ROLES)]
+            return tuple(c if c in OTHER_ROLES else name + c.removeprefix(role) for c in kept)
+
+        return Cluster(tuple(attrs.evolve(pool, roles=claims(pool)) for pool in self.pools))
+
     def check(self, roles: set[str]) -> None:
         """Raise RunFileError if a pool claims a role that the program doesn't have."""
         for pool in self.pools:

@@ -8,7 +8,7 @@ from typing import Any
 
 from flowrl.errors import Location, ProgramError, nearest
 from flowrl.ir.graph import Value
-from flowrl.ir.records import flatten, shown
+from flowrl.ir.records import flatten
 from flowrl.ir.signature import Signature
 from flowrl.ops.tensor import Per, apply_many
 
@@ -102,9 +102,9 @@ def _check_options(function: Callable[..., Any], given: Mapping[str, Any]) -> No
                 where=where,
                 hint="options are what the function takes after `*`",
             )
-        if any(isinstance(leaf, Value) for leaf in flatten(x)[0]):
+        for value in (leaf for leaf in flatten(x)[0] if isinstance(leaf, Value)):
             raise ProgramError(
-                f"{name}: option `{option}` must be known while tracing; got {shown(x)}",
+                f"{name}: option `{option}` must be known while tracing; got {value.type}",
                 where=where,
                 hint="options are constants; give it as an argument, with a type in the signature",
             )

@@ -7,11 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from inspect import signature
-from numbers import Real
 from typing import Any
 
 import attrs
-import numpy
 import optree
 import torch
 from torch import Tensor
@@ -100,12 +98,13 @@ class Call:
         return found
 
     def _tensor(self, x: Any) -> Tensor:
-        if self.op.user is not None and not isinstance(x, Tensor | Real | list | numpy.ndarray):
+        try:
+            return torch.as_tensor(x)
+        except (TypeError, ValueError, RuntimeError):
             raise self._error(
                 f"must return tensors; got {type(x).__name__}",
                 f"its signature is {self.op.signature}",
-            )
-        return torch.as_tensor(x)
+            ) from None
 
     def _converted(self, x: Tensor, type: TensorType) -> Tensor:
         """Return a result in the dtype of its type; whole numbers aren't made by rounding."""

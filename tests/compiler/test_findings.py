@@ -68,3 +68,50 @@ def test_a_hyperparameter_whose_other_values_are_refused_is_not_called_inert():
         return policy
 
     assert findings(strict) == []
+
+
+def sampler(**options):
+    """Return a program that trains on its samples, without a ratio or with one."""
+
+    @fl.program
+    def program(policy: fl.Model, prompts: fl.Prompts, *, ratio=False):
+        def draw(prompts):
+            return ops.score("reward", ops.generate(policy, prompts, n=4, **options))
+
+        keep = lambda drawn: ops.has_signal(drawn[1])
+        (rollouts, rewards), *_ = ops.sample_until(draw, keep, prompts, groups=2, rounds=2)
+        old = ops.logprobs(policy, rollouts)
+        batch = ops.record(rollouts, advantages=ops.leave_one_out(rewards), old=old)
+
+        def loss(mb):
+            plain = lambda new: ops.token_mean(ops.reinforce(new.logprobs, mb.advantages), mb.mask)
+            weighed = lambda new: ops.token_mean(
+                ops.clipped_surrogate(new.logprobs, mb.old, mb.advantages), mb.mask
+            )
+            return weighed if ratio else plain
+
+        body = lambda model, mb: ops.update(model, loss(mb), mb)
+        return ops.scan(body, policy, ops.minibatches(batch, sequences=4))
+
+    return program
+
+
+def test_training_on_filtered_samples_without_a_ratio_is_named():
+    found = findings(sampler(top_p=0.9, min_tokens=2))
+
+    assert [line for line in found if "cut" in line] == snapshot(
+        [
+            "The loss at test_findings.py:93 trains on samples of a cut distribution (top_p=0.9, min_tokens=2, drawn at test_findings.py:79) without correcting for it."
+        ]
+    )
+
+
+@pytest.mark.parametrize("options", [{"temperature": 0.0}, {"top_k": 5}])
+def test_greedy_samples_and_those_of_the_likeliest_tokens_are_filtered(options):
+    assert any("without correcting for it" in line for line in findings(sampler(**options)))
+
+
+def test_plain_samples_and_those_with_a_ratio_have_no_such_finding():
+    found = findings(sampler(temperature=0.7)) + findings(sampler(top_p=0.9), {"ratio": True})
+
+    assert not any("cut" in line for line in found)

@@ -166,3 +166,9 @@ def test_gdpo_takes_packed_rewards():
     )
 
     torch.testing.assert_close(packed, gdpo(rewards, weights=[1.0, 3.0])[0])
+
+
+def test_equal_rewards_and_a_single_one_give_0_without_eps():
+    rewards, groups = torch.tensor([2.0, 0.1, 0.1, 0.1]), torch.tensor([0, 1, 1, 1])
+
+    assert group_advantage(rewards, eps=0.0, groups=groups).tolist() == [0.0] * 4

@@ -145,3 +145,91 @@ def test_a_user_op_of_another_number_of_arguments():
         ^^^^^^^^^^^^^^^^^^^^^
 help: give one type for each positional argument; options come after `*`\
 """)
+
+
+def test_a_user_op_given_a_misspelt_option():
+    message = refusal("""
+        @fl.op("f32[..., sample] -> f32[..., sample]", per="group")
+        def scaled(rewards, *, scale=1.0, shift=0.0, groups=None):
+            return rewards * scale + shift
+
+        @fl.program
+        def step(policy: fl.Model, prompts: fl.Prompts):
+            rollouts, rewards = ops.score("reward", ops.generate(policy, prompts))
+            return {"x": scaled(rewards, scael=2.0).mean()}
+    """)
+
+    assert message == snapshot("""\
+scaled: has no option `scael` (did you mean `scale`?); it has scale, shift
+  example.py:10
+   10 |     return {"x": scaled(rewards, scael=2.0).mean()}
+                         ^^^^^^^^^^^^^^^^^^^^^^^^^^
+help: options are what the function takes after `*`\
+""")
+
+
+def test_a_user_op_given_an_option_that_the_runtime_supplies():
+    message = refusal("""
+        @fl.op("f32[..., sample] -> f32[..., sample]", per="group")
+        def centred(rewards, *, groups=None):
+            return rewards
+
+        @fl.program
+        def step(policy: fl.Model, prompts: fl.Prompts):
+            rollouts, rewards = ops.score("reward", ops.generate(policy, prompts))
+            return {"x": centred(rewards, groups=3).mean()}
+    """)
+
+    assert message == snapshot("""\
+centred: has no option `groups`; it has none
+  example.py:10
+   10 |     return {"x": centred(rewards, groups=3).mean()}
+                         ^^^^^^^^^^^^^^^^^^^^^^^^^^
+help: options are what the function takes after `*`\
+""")
+
+
+def test_a_user_op_given_a_value_as_an_option():
+    message = refusal("""
+        @fl.op("f32[..., sample] -> f32[..., sample]", per="group")
+        def scaled(rewards, *, scale=1.0):
+            return rewards * scale
+
+        @fl.program
+        def step(policy: fl.Model, prompts: fl.Prompts):
+            rollouts, rewards = ops.score("reward", ops.generate(policy, prompts))
+            return {"x": scaled(rewards, scale=[1.0, rewards.mean()]).mean()}
+    """)
+
+    assert message == snapshot("""\
+scaled: option `scale` must be known while tracing; got f32[]
+  example.py:10
+   10 |     return {"x": scaled(rewards, scale=[1.0, rewards.mean()]).mean()}
+                         ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+help: options are constants; give it as an argument, with a type in the signature\
+""")
+
+
+def test_a_user_op_whose_dots_stand_for_other_axes():
+    message = refusal("""
+        @fl.op("f32[..., token], f32[..., sample] -> f32[..., token]", per="batch")
+        def spread(logprobs, rewards):
+            return logprobs
+
+        @fl.program
+        def step(policy: fl.Model, prompts: fl.Prompts):
+            rollouts, rewards = ops.score("reward", ops.generate(policy, prompts))
+            return {"x": spread(rollouts.logprobs, rewards).mean(mask=rollouts.mask)}
+    """)
+
+    assert message == snapshot("""\
+spread: `rewards` must be f32[..., sample], where `...` is prompt'2, sample'2; got f32[prompt'2, sample'2]
+  example.py:10
+   10 |     return {"x": spread(rollouts.logprobs, rewards).mean(mask=rollouts.mask)}
+                         ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+that argument was made here:
+  example.py:9
+    9 |     rollouts, rewards = ops.score("reward", ops.generate(policy, prompts))
+                                ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+help: its axes must be these, in this order\
+""")

@@ -2,7 +2,7 @@
 
 from inline_snapshot import snapshot
 
-from tests.ir.source import step_refusal
+from tests.ir.source import refusal, step_refusal, traced
 
 
 def test_a_kl_at_unequal_temperatures():
@@ -113,3 +113,42 @@ that argument was made here:
                     ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
 help: use values that came out of the same op (`ops.score` and `ops.select` return the rows again, less the dropped ones), or join them by row with `ops.align(x, to=rollouts)`\
 """)
+
+
+def test_a_ratio_to_samples_that_could_not_end():
+    message = refusal("""
+        @fl.program
+        def step(policy: fl.Model, prompts: fl.Prompts):
+            rollouts = ops.generate(policy, prompts, min_tokens=4)
+
+            def loss(new):
+                ratio = ops.importance_weights(new.logprobs, rollouts.logprobs, rollouts.mask)[0]
+                return ops.token_mean(ratio, rollouts.mask)
+
+            policy, stats = ops.update(policy, loss, rollouts)
+            return policy, stats
+    """)
+
+    assert message == snapshot("""\
+importance_weights: `train` and `rollout` are log-probabilities of differently shaped distributions, {policy.0 T=1} and {policy.0 T=1 min_tokens=4 sampled}: temperature, top_p, top_k and min_tokens must agree
+  example.py:8
+    8 |         ratio = ops.importance_weights(new.logprobs, rollouts.logprobs, rollouts.mask)[0]
+                        ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+that argument was made here:
+  example.py:5
+    5 |     rollouts = ops.generate(policy, prompts, min_tokens=4)
+                       ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+help: `ops.logprobs(model, rollouts)` recomputes them at the temperature of the rollouts and without the others: compare two of these\
+""")
+
+
+def test_where_to_stop_does_not_change_a_distribution():
+    graph = traced("""
+        @fl.program
+        def step(policy: fl.Model, prompts: fl.Prompts):
+            rollouts = ops.generate(policy, prompts, stop="\\n", max_tokens=9)
+            gap = ops.logprobs(policy, rollouts) - rollouts.logprobs
+            return {"gap": ops.token_mean(gap, rollouts.mask)}
+    """)
+
+    assert [name for name, _ in graph.outputs] == ["metrics.gap"]

@@ -1,6 +1,7 @@
 """Types print in one notation, and axes are equal only if one op made both."""
 
 from flowrl.errors import Location
+from flowrl.ir.builder import GraphBuilder
 from flowrl.ir.types import (
     Axis,
     ModelType,
@@ -53,3 +54,10 @@ def test_axes_of_several_types_come_once_each_in_order():
     types = [f32(PROMPT, TOKEN), f32(PROMPT, LATER), ModelType("policy")]
 
     assert axes_of(types) == [PROMPT, TOKEN, LATER]
+
+
+def test_a_value_shows_as_its_type():
+    builder = GraphBuilder("shown")
+    prompt = builder.axis("prompt", "test", None)
+
+    assert repr(builder.input("x", f32(prompt))) == "f32[prompt]"

@@ -49,6 +49,13 @@ REFUSED = {
     "ops.overlong_penalty(rewards, max_len=0, cache_len=1)": snapshot(('overlong_penalty: `max_len` must be an integer of at least 1; got 0', 'help: max_len counts tokens')),
     "ops.overlong_penalty(rewards, max_len=8, cache_len=9)": snapshot(('overlong_penalty: `cache_len` must be in [1, max_len]; got 9 with max_len=8', 'help: the penalty grows over the last cache_len of max_len tokens')),
     "ops.pass_at(rewards, k=0)": snapshot(('pass_at: `k` must be an integer of at least 1; got 0', 'help: k counts samples of a prompt')),
+    "ops.generate(policy, prompts, stop='')": snapshot(("generate: `stop` must be strings of at least one character; got ''", 'help: write `stop="</answer>"`, or several in a list')),
+    "ops.generate(policy, prompts, stop=['a', 3])": snapshot(("generate: `stop` must be strings of at least one character; got ['a', 3]", 'help: write `stop="</answer>"`, or several in a list')),
+    "ops.generate(policy, prompts, max_tokens=0)": snapshot(('generate: `max_tokens` must be an integer of at least 1; got 0', 'help: it limits the length of a sample')),
+    "ops.generate(policy, prompts, max_tokens=4.0)": snapshot(('generate: `max_tokens` must be an integer of at least 1; got 4.0', 'help: it limits the length of a sample')),
+    "ops.generate(policy, prompts, min_tokens=-1)": snapshot(('generate: `min_tokens` must be an integer of at least 0; got -1', 'help: 0 is off')),
+    "ops.generate(policy, prompts, min_tokens=rewards.mean())": snapshot(('generate: `min_tokens` must be an integer of at least 0; got f32[]', 'help: 0 is off')),
+    "ops.generate(policy, prompts, max_tokens=4, min_tokens=5)": snapshot(('generate: `min_tokens` must be an integer of at least 0, up to max_tokens=4; got 5', 'help: 0 is off')),
 }
 MISTYPED = {
     "ops.gae(tokens, rewards, rollouts.tokens)": snapshot(("gae: `mask` must be bool[..., token]; got i32[prompt'2, sample'2, token'2]", 'help: make a condition by comparing: `x > 0`')),

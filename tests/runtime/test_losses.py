@@ -4,11 +4,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from inline_snapshot import snapshot
 
+import flowrl as fl
 from flowrl import ops
 from flowrl.compiler.cluster import Cluster
 from flowrl.compiler.losses import split_losses
-from flowrl.errors import Location
+from flowrl.errors import EngineError, Location
 from flowrl.functional.ragged import Ragged
 from flowrl.ir.builder import GraphBuilder
 from flowrl.ir.records import Prompts, Rollouts
@@ -181,3 +183,32 @@ def test_clip_cov_draws_anew_in_each_step_and_turn_and_the_same_when_run_again()
     assert torch.equal(held_back(0, 0), first)
     assert not torch.equal(held_back(1, 0), first)
     assert not torch.equal(held_back(0, 1), first)
+
+
+@fl.op("f32[..., token] -> f32[..., token]", per="token")
+def cut(x):
+    return x.detach() * 2
+
+
+@pytest.mark.parametrize(
+    "reduce", [ops.token_mean, lambda x, mask: ops.whiten(x, mask).mean(mask=mask)]
+)
+def test_a_loss_that_a_users_op_cuts_off_from_the_model_is_refused(reduce):
+    graph = traced(lambda new, r, a: reduce(cut(new.logprobs), r.mask))
+    loss = loss_of(graph, rollouts_of([[2, 3]], seed=0))
+    new = {"logprobs": torch.zeros(5, requires_grad=True)}
+
+    with pytest.raises(EngineError) as error:
+        loss.part(new, torch.arange(2)) if loss.one_pass else loss.cotangents(new)
+
+    assert str(error.value) == snapshot("""\
+the loss has no gradient in what the model gives: it would train nothing
+help: an `@fl.op` in it has cut it off, by `detach`, `item`, numpy or `no_grad`: compute with torch alone\
+""")
+
+
+def test_rows_without_a_token_have_a_share_without_a_gradient():
+    graph = traced(lambda new, r, a: ops.token_mean(cut(new.logprobs), r.mask))
+    loss = loss_of(graph, rollouts_of([[0, 3]], seed=0))
+
+    assert loss.part({"logprobs": torch.zeros(0, requires_grad=True)}, torch.tensor([0])) == 0

@@ -220,3 +220,26 @@ def test_a_loss_that_is_not_finite_names_the_update_and_changes_no_weight(ran):
         "update: policy: the loss of step 1 is inf; no weight was changed"
     )
     assert "ops.update(policy, loss, rollouts)" in error.value.where
+
+
+@fl.op("f32[..., token] -> f32[..., token]", per="token")
+def squared(logprobs):
+    return torch.as_tensor(logprobs.detach().numpy() ** 2)
+
+
+@fl.program
+def cut_off(policy: fl.Model, prompts: fl.Prompts):
+    rollouts = ops.generate(policy, prompts, n=2)
+    loss = lambda new: ops.token_mean(squared(new.logprobs), rollouts.mask)
+    policy, _ = ops.update(policy, loss, rollouts)
+    return policy, {}
+
+
+def test_a_loss_that_a_users_op_cuts_off_names_the_update(ran):
+    with pytest.raises(EngineError) as error:
+        ran(cut_off)
+
+    assert error.value.problem == snapshot(
+        "update: the loss has no gradient in what the model gives: it would train nothing"
+    )
+    assert "ops.update(policy, loss, rollouts)" in error.value.where

@@ -290,3 +290,82 @@ def test_what_an_op_of_flowrl_refuses_is_told_with_the_line():
 dpo_loss: the function refused: a pair must have two samples, the chosen one first; pair 1 has 1
 help: it was called with tensors of shapes (5,), per='group'\
 """)
+
+
+def test_an_op_may_write_to_what_it_gets():
+    @fl.op("f32[..., sample], f32[] -> f32[..., sample]", per="group")
+    def negated(x, shift, *, groups):
+        groups.zero_()
+        return x.neg_().sub_(shift.add_(1))
+
+    def function(pairs):
+        sizes = size(pairs.tokens)
+        least = sizes.min()
+        return negated(sizes, least).sum(), least, sizes.sum(), negated(sizes, least).sum()
+
+    assert run(function) == [-12.0, 0.0, 7.0, -12.0]
+
+
+@fl.op("f32[] -> f32[]", per="batch")
+def absent(x):
+    print(x)
+
+
+@fl.op("f32[] -> f32[]", per="batch")
+def told(x):
+    return "three"
+
+
+@fl.op("f32[...] -> i32[...]", per="token")
+def halves(x):
+    return x / 2
+
+
+@fl.op("f32[...] -> bool[...]", per="token")
+def counts(x):
+    return x
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (
+            lambda pairs: absent(size(pairs.tokens).sum()),
+            snapshot("""\
+absent: the function must return tensors; got NoneType
+help: its signature is f32[] -> f32[]\
+"""),
+        ),
+        (
+            lambda pairs: told(size(pairs.tokens).sum()),
+            snapshot("""\
+told: the function must return tensors; got str
+help: its signature is f32[] -> f32[]\
+"""),
+        ),
+        (
+            lambda pairs: halves(size(pairs.tokens)).float().sum(),
+            snapshot("""\
+halves: the function must return whole numbers for i32[prompt, sample]; got 0.5
+help: round or compare in the function, or write f32 in its signature\
+"""),
+        ),
+        (
+            lambda pairs: counts(size(pairs.tokens)).float().sum(),
+            snapshot("""\
+counts: the function must return True and False for bool[prompt, sample]; got 2
+help: round or compare in the function, or write f32 in its signature\
+"""),
+        ),
+    ],
+)
+def test_a_function_that_returns_what_its_signature_does_not_say_is_named(function, message):
+    assert refusal(function) == message
+
+
+def test_whole_numbers_may_be_returned_in_any_dtype():
+    @fl.op("i32[..., token] -> i32[..., token]", per="token")
+    def doubled(tokens):
+        return tokens * 2.0
+
+    assert run(lambda pairs: doubled(pairs.tokens).float().sum(mask=pairs.mask)) == [56.0]
