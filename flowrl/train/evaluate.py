@@ -38,7 +38,8 @@ class Evaluation:
     def run(self) -> dict[str, float]:
         """Return the metrics of the model as it is now: `eval/reward`, `eval/greedy`, ..."""
         done = self.executor.step({"policy": self.model()}, self.cursors(), 0)
-        return {f"eval/{name}": value for name, value in done.metrics.items()}
+        shown = {n: value for n, value in done.metrics.items() if not n.startswith("tokens/")}
+        return {f"eval/{name}": value for name, value in shown.items()}
 
 
 def seed_of(run: RunFile) -> int:
@@ -48,6 +49,7 @@ def seed_of(run: RunFile) -> int:
 
 def open_evaluation(
     run: RunFile,
+    *,
     lowered: Lowered,
     data: Dataset,
     rewards: OpenRewards,
@@ -139,8 +141,15 @@ def eval_checkpoint(
         pin_threads(run.engines.threads)
         host = Host()
         load_models(lowered.graph, lowered.models, tokenizers, host)
-        given = run, lowered, data, rewards, host, "policy", tokenizers["policy"]
-        metrics = open_evaluation(*given).run()
+        metrics = open_evaluation(
+            run,
+            lowered=lowered,
+            data=data,
+            rewards=rewards,
+            training=host,
+            role="policy",
+            tokenizer=tokenizers["policy"],
+        ).run()
     for name, value in metrics.items():
         say(f"{name}: {value:.4f}")
     return metrics

@@ -74,9 +74,15 @@ def _here(run: RunFile, lowered: Lowered, say: Say) -> Iterator[Opened]:
         ).executor
         evaluation = None
         if run.eval is not None:
-            scored = lower_evaluation(run, run.eval, lowered.models[role])
-            given = run, scored, held_out, rewards, executor.host, role, tokenizers[role]
-            evaluation = open_evaluation(*given)
+            evaluation = open_evaluation(
+                run,
+                lowered=lower_evaluation(run, run.eval, lowered.models[role]),
+                data=held_out,
+                rewards=rewards,
+                training=executor.host,
+                role=role,
+                tokenizer=tokenizers[role],
+            )
         cursors = {name: each.cursor() for name, each in data.items()}
         yield Opened(executor, cursors, evaluation, tokenizers)
 

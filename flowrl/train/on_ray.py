@@ -62,9 +62,8 @@ def executors(
     if run.eval is None:
         return training, None
     role = reader(lowered)
-    scored = lower_evaluation(
-        run, run.eval, lowered.models[role], _as_policy(lowered.cluster, role)
-    )
+    cluster = lowered.cluster.of_one(role, "policy")
+    scored = lower_evaluation(run, run.eval, lowered.models[role], cluster)
     own = attrs.evolve(
         job,
         name=EVALUATION,
@@ -78,26 +77,3 @@ def executors(
         loan=Loan(TRAINING, role, lowered.graph.input(role).pool),
     )
     return training, RayExecutor(own, pools)
-
-
-def _as_policy(cluster: Cluster, role: str) -> Cluster:
-    """Return the pools for a program whose only model, `policy`, is what `role` is here."""
-
-    def claim(name: str) -> str:
-        of, dot, use = name.partition(".")
-        return f"policy{dot}{use}" if of == role else name
-
-    others = ("data", "reward")
-    return Cluster(
-        tuple(
-            attrs.evolve(
-                pool,
-                roles=tuple(
-                    claim(name)
-                    for name in pool.roles
-                    if name in others or name.partition(".")[0] == role
-                ),
-            )
-            for pool in cluster.pools
-        )
-    )

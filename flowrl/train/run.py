@@ -14,6 +14,7 @@ from flowrl.runtime.executor import Carry, Step
 from flowrl.stages import Lowered
 from flowrl.train.checkpoint import save_checkpoint
 from flowrl.train.executors import Opened, opened
+from flowrl.train.folder import write_description
 from flowrl.train.loggers import MetricLog
 from flowrl.train.prepare import lower
 from flowrl.train.progress import Progress, progress
@@ -66,6 +67,7 @@ class Loop:
         """Run all steps; return the last checkpoint's folder."""
         run, ready = self.conf, self.ready
         carry = ready.executor.first()
+        write_description(run, self.lowered)
         with MetricLog(run.folder, run.log) as log:
             self._evaluate(0, log)
             self.show.begin()

@@ -14,6 +14,7 @@ from torch.testing import assert_close
 from transformers import AutoModelForCausalLM, AutoModelForTokenClassification, AutoTokenizer
 
 from flowrl.errors import RewardError, RunFileError
+from flowrl.ir.plan import Plan
 from flowrl.train.checkpoint import save_checkpoint
 from flowrl.train.run import run_file
 from tests.train.conftest import SCORED
@@ -93,7 +94,17 @@ def test_records_are_written_as_often_as_asked_and_at_the_end(folder):
     assert [r["step"] for r in folder.run("sft", "log.every_steps=2")] == [2, 3]
 
     run_file(folder.write("sft"), ("log.jsonl=false", "train.folder=silent"))
-    assert [path.name for path in (folder.path / "silent").iterdir()] == ["checkpoint"]
+    left = {path.name for path in (folder.path / "silent").iterdir()}
+    assert left == {"run.toml", "plan.json", "checkpoint"}
+
+
+def test_what_ran_stands_beside_its_results(folder):
+    folder.run("grpo", "train.seed=3")
+
+    out = folder.path / "out"
+    assert tomllib.loads((out / "run.toml").read_text())["train"]["seed"] == 3
+    plan = Plan.from_json((out / "plan.json").read_text())
+    assert "update" in {node.op.name for node in plan.graph().nodes}
 
 
 def test_the_policys_checkpoint_is_a_transformers_folder(folder):
@@ -269,13 +280,18 @@ def vowels(prompts, completions):
 
 
 def test_a_full_disk_is_an_error_that_leaves_no_part_of_a_checkpoint(folder, monkeypatch):
-    def full(*_):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    write = Path.write_text
+
+    def full(self, *given, **named):
+        if self.name == "state.json":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write(self, *given, **named)
 
     path = folder.write("sft")
-    monkeypatch.setattr("pathlib.Path.write_text", full)
+    monkeypatch.setattr(Path, "write_text", full)
 
     with pytest.raises(RunFileError, match="can't write: No space left on device"):
         run_file(path)
 
-    assert [path.name for path in (folder.path / "out").iterdir()] == ["metrics.jsonl"]
+    left = {path.name for path in (folder.path / "out").iterdir()}
+    assert left == {"metrics.jsonl", "run.toml", "plan.json"}
