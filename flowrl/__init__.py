@@ -1,6 +1,6 @@
 """flowrl: reinforcement learning of language models as typed dataflow programs."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flowrl import ops
 from flowrl.errors import FlowrlError
@@ -10,16 +10,17 @@ from flowrl.ir.records import Examples, Pairs, Prompts, Record, Rollouts
 from flowrl.ops.custom import op
 from flowrl.stages import Compiled, Lowered, Traced, trace
 
+if TYPE_CHECKING:
+    from flowrl.train.session import EagerSession as session
 
-def session(**options: Any) -> Any:
-    """Return a session: models and prompts on which programs run eagerly, op by op.
 
-    `with fl.session(rewards={"reward": f}) as s: policy = s.model("policy", path)`; see
-    `flowrl.train.session.EagerSession` for the options.
-    """
+def __getattr__(name: str) -> Any:
+    """Return `fl.session`, imported when it is first used: looking at programs needs no torch."""
+    if name != "session":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from flowrl.train.session import EagerSession
 
-    return EagerSession(**options)
+    return EagerSession
 
 
 __all__ = [

@@ -124,6 +124,9 @@ def _guarded(command: Callable[[], object]) -> int:
     except FlowrlError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
+    except SystemExit as left:  # a user's code; its 0 would say that the command is done
+        print(f"error: the program left by sys.exit({left.code!r})", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         return 130
     return 0

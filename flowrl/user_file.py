@@ -46,14 +46,14 @@ def locating(path: Path, kind: type[FlowrlError] = ProgramError) -> Iterator[Non
         yield
     except FlowrlError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # `sys.exit(0)` would end a run as if it were done
         described = traceback.format_exception_only(error)[-1].strip()
         raise kind(
             f"running {path.name} raised {described}", where=_raised_at(error, path)
         ) from error
 
 
-def _raised_at(error: Exception, path: Path) -> str:
+def _raised_at(error: BaseException, path: Path) -> str:
     """Return an excerpt of the innermost line of the file that the error passed through."""
     if isinstance(error, SyntaxError) and error.filename:
         start = (error.offset or 1) - 1

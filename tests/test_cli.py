@@ -141,6 +141,7 @@ def test_check_of_a_run_file_says_what_a_step_is(told, run_file):
             """\
 `run.toml` and its program `grpo` are sound.
 A step samples 8 completions of each of 32 prompts: 256 sequences, one update of 256; microbatches hold at most 4096 tokens.
+[cluster.pools] changes nothing: `cluster.executor` is "local", one process (run.toml:10).
 `reference` is never read and never loaded: kl_coef = 0.
 """,
             "",
@@ -339,3 +340,26 @@ def test_a_reader_that_stops_early_is_no_error():
         said = process.stderr.read()
 
     assert (process.returncode, said) == (0, b"")
+
+
+def test_a_program_file_that_leaves_is_an_error(told, tmp_path):
+    (tmp_path / "leaves.py").write_text("import sys\n\nsys.exit(0)\n")
+
+    assert told("check", str(tmp_path / "leaves.py")) == snapshot(
+        (
+            1,
+            "",
+            """\
+error: running leaves.py raised SystemExit: 0
+  leaves.py:3
+    3 | sys.exit(0)
+        ^^^^^^^^^^^
+""",
+        )
+    )
+
+
+def test_leaving_anywhere_in_a_command_is_an_error(told, monkeypatch):
+    monkeypatch.setattr("flowrl.report.check.checked", lambda *_: sys.exit(0))
+
+    assert told("check", "grpo") == snapshot((1, "", "error: the program left by sys.exit(0)\n"))

@@ -61,34 +61,17 @@ def check_run(run: RunFile, graph: Graph, inputs: tuple[Input, ...]) -> None:
 
     Raises:
         RunFileError: a model, a reward or a data input is missing or unknown, a pool claims a
-            role that the program doesn't have, an engine doesn't have an option, or a step
-            doesn't divide into minibatches.
+            role that the program doesn't have, or a step doesn't divide into minibatches.
         ProgramError: advantages are taken within groups of one sample.
     """
     roles = [spec.name for spec in inputs if spec.kind is Kind.MODEL]
     read = models_read(graph)
     run.check_models([role for role in roles if role in read], roles)
     cluster_of(run).check(set(roles))
-    check_options(run)
     check_rewards(run, graph)
     check_inputs(run, inputs)
     batches(run, graph)
     check_groups(graph)
-
-
-def check_options(run: RunFile) -> None:
-    """Refuse options of engines: those of this package have none beside the keys of their tables.
-
-    Raises:
-        RunFileError: naming the option.
-    """
-    for role, engines in run.engines.roles.items():
-        for part, table in (("generate", engines.generate), ("train", engines.train)):
-            for name in table.options:
-                raise RunFileError(
-                    f"the engine `{table.engine}` has no option `{name}`",
-                    where=run.where(f"engines.{role}.{part}.options.{name}"),
-                )
 
 
 def check_rewards(run: RunFile, graph: Graph) -> None:

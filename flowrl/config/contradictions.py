@@ -24,9 +24,16 @@ def contradictions(tables: Tables) -> Iterator[Problem]:
 def _warmup(tables: Tables) -> Iterator[Problem]:
     steps = tables.train.steps
     for path, optimizer in _optimizers(tables):
-        for key in ("warmup_steps", "start_step"):
-            if getattr(optimizer, key) > steps:
-                yield _more((*path, key), getattr(optimizer, key), ("train", "steps"), steps)
+        if optimizer.warmup_steps > steps:
+            yield _more((*path, "warmup_steps"), optimizer.warmup_steps, ("train", "steps"), steps)
+        if optimizer.start_step >= steps:
+            key = (*path, "start_step")
+            yield Problem(
+                key,
+                f"`{dotted(key)}` = {optimizer.start_step} leaves no step that updates: "
+                f"`train.steps` = {steps}",
+                against=(("train", "steps"),),
+            )
 
 
 def _schedule(tables: Tables) -> Iterator[Problem]:

@@ -28,7 +28,7 @@ def load_program(given: str | Path, name: str | None = None) -> Program:
     file, colon, function = str(given).rpartition(":")
     if colon and file.endswith(".py"):
         given, name = file, function
-    path = _file(given)
+    path = program_file(str(given))
     with locating(path):
         module = _imported(path)
     return _choose(module, path, name)
@@ -42,9 +42,18 @@ def builtin_programs() -> dict[str, Path]:
     return {file.stem: file for file in sorted(files)}
 
 
-def _file(given: str | Path) -> Path:
+def program_file(given: str, folder: Path = Path()) -> Path:
+    """Return the file of a program.
+
+    Args:
+        given: a path that ends in .py, or the name of a program that comes with flowrl.
+        folder: where a relative path starts.
+
+    Raises:
+        ProgramError: there is no such file or program.
+    """
     known = builtin_programs()
-    path = Path(given).expanduser() if str(given).endswith(".py") else known.get(str(given))
+    path = folder / Path(given).expanduser() if given.endswith(".py") else known.get(given)
     if path is not None and path.is_file():
         return path
     close = nearest(Path(given).stem, known)

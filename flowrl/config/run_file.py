@@ -10,11 +10,11 @@ import tomlkit
 
 from flowrl.config.contradictions import contradictions
 from flowrl.config.hyperparameters import check_hyperparameters
-from flowrl.config.programs import builtin_programs
+from flowrl.config.programs import program_file
 from flowrl.config.schema import RewardTable, Tables
 from flowrl.config.source import Source
 from flowrl.config.structure import Invalid, KeyPath, Problem, Table, structure
-from flowrl.errors import nearest
+from flowrl.errors import ProgramError, nearest
 
 T = TypeVar("T")
 
@@ -102,20 +102,11 @@ class RunFile(Tables):
         Raises:
             RunFileError: there is no such file, or flowrl has no program of that name.
         """
-        given = self.program.file
-        path = self.resolve(given) if given.endswith(".py") else builtin_programs().get(given)
-        if path is not None and path.is_file():
-            return path
-        known = sorted(builtin_programs())
-        raise self.source.error(
-            [
-                Problem(
-                    ("program", "file"),
-                    f"no file {path}" if path else f"no program `{given}`{nearest(given, known)}",
-                    hint=f"give a path that ends in .py, or one of {', '.join(known)}",
-                )
-            ]
-        )
+        try:
+            return program_file(self.program.file, self.source.file.parent.absolute())
+        except ProgramError as error:
+            problem = Problem(("program", "file"), error.problem, error.hint)
+            raise self.source.error([problem]) from None
 
     def as_text(self) -> str:
         """Return the run file as TOML, with every `--set` and inherited key in place."""

@@ -25,7 +25,7 @@ class ModelTable:
 
     path: str
     """Folder or hub name of a transformers model. Roles that start equal name the same one."""
-    head: Literal["lm", "value", "reward", "token_reward"] | None = None
+    head: Literal["lm", "value", "lm+value", "reward", "token_reward"] | None = None
     """What the model computes; what the program reads of it if not given."""
     dtype: Literal["float32", "bfloat16", "float64"] = "float32"
     """Number format that the model computes in; training in bfloat16 keeps float32 weights."""
@@ -51,8 +51,6 @@ class GenerateTable:
     """Strings that end a completion."""
     sequences_per_block: Positive = 64
     """Sequences that are computed together; it fixes results, whatever the number of replicas."""
-    options: dict[str, Any] = attrs.field(factory=dict)
-    """Options of the engine itself."""
 
 
 @attrs.frozen
@@ -65,8 +63,6 @@ class TrainerTable:
     """Most tokens, prompt and completion, in a forward pass; it bounds memory, not results."""
     packing: Literal["packed", "padded"] | None = None
     """Layout of a microbatch; padded on a CPU and packed on a GPU if not given."""
-    options: dict[str, Any] = attrs.field(factory=dict)
-    """Options of the engine itself."""
 
 
 @attrs.frozen

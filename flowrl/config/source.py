@@ -77,7 +77,7 @@ class Source:
             RunFileError: the file can't be read, isn't UTF-8, or a set is malformed.
         """
         try:
-            text = file.read_text(encoding="utf-8")
+            text = file.read_text(encoding="utf-8-sig")
         except OSError as error:
             raise RunFileError(f"can't read the run file: {error}") from error
         except UnicodeDecodeError as error:
@@ -103,6 +103,11 @@ class Source:
             assignment.apply(tables)
         return tables
 
+    def _written(self) -> Table:
+        """Return what the text alone holds, as far as it parses."""
+        *_, (_, tables) = [(0, {}), *_statements(self.text)]
+        return tables
+
     def line(self, path: KeyPath) -> int:
         """Return the 1-based line of a key, of the nearest table above it, or 0."""
         while path:
@@ -114,9 +119,8 @@ class Source:
 
     def where(self, path: KeyPath) -> str:
         """Return an excerpt that marks a key or the nearest table above it, or its `--set`."""
-        for assignment in reversed(self.sets):
-            if assignment.path == path[: len(assignment.path)]:
-                return f"  --set {assignment.text}"
+        if assignment := self._set(path):
+            return f"  --set {assignment.text}"
         line = self.line(path)
         if not line:
             return f"  {self.file.name}"
@@ -126,6 +130,14 @@ class Source:
         start, end = next((mark.span() for mark in marks if mark), (0, 0))
         linecache.checkcache(str(self.file))  # it may have been edited since an earlier error
         return Location(str(self.file), line, start, end).excerpt()
+
+    def _set(self, path: KeyPath) -> Assignment | None:
+        """Return the last set of a key or of all above it, or that made a table not in the text."""
+        for assignment in reversed(self.sets):
+            if assignment.path == path[: len(assignment.path)]:
+                return assignment
+        made = (each for each in reversed(self.sets) if each.path[: len(path)] == path)
+        return None if _holds(self._written(), path) else next(made, None)
 
     def error(self, problems: Iterable[Problem]) -> RunFileError:
         """Return one error for all problems, the first one in the file in full."""

@@ -2,19 +2,19 @@
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 
 import attrs
 import torch
 
 from flowrl.data.entry import Completion, Entry
 from flowrl.data.record import RowError
-from flowrl.data.spec import Kind
+from flowrl.data.spec import RowKind
+from flowrl.data.user import Sampler
 from flowrl.errors import DataError
 from flowrl.functional.ragged import Ragged
-from flowrl.runtime.rows import Batch, ExampleBatch, PairBatch, PromptBatch, Row
+from flowrl.runtime.rows import Batch, ExampleBatch, PairBatch, PromptBatch
 
-Sampler = Callable[[Sequence[Row], int, int], Iterable[int]]
 SHOWN = 3
 """How many of the rows skipped for one reason `sentence` names."""
 
@@ -35,7 +35,7 @@ class Dataset:
     """
 
     source: str
-    kind: Kind
+    kind: RowKind
     entries: tuple[Entry, ...]
     skips: tuple[RowError, ...]
     seed: int
@@ -90,6 +90,22 @@ class Dataset:
             )
         return order
 
+    def check_lasts(self, steps: int, rows_per_step: int) -> None:
+        """Refuse data that end before a run does.
+
+        Raises:
+            DataError: `epochs` times the rows are fewer than the run draws.
+        """
+        if self.epochs is None or self.rows * self.epochs >= steps * rows_per_step:
+            return
+        raise DataError(
+            f"the run draws {steps * rows_per_step} rows (`train.steps` = {steps} x "
+            f"`train.prompts_per_step` = {rows_per_step}), and there are "
+            f"{self.rows * self.epochs}: `epochs` = {self.epochs} x {self.rows} rows",
+            where=self.source,
+            hint="raise `epochs`, leave it out to go on for ever, or train fewer steps",
+        )
+
     def cursor(self, position: int = 0) -> "DataCursor":
         """Return a place in the data, `position` rows after the start."""
         return DataCursor(self, position)
@@ -130,7 +146,7 @@ class DataCursor:
         return self.dataset.entries[self._order[index]]
 
 
-def collate(kind: Kind, entries: Sequence[Entry]) -> Batch:
+def collate(kind: RowKind, entries: Sequence[Entry]) -> Batch:
     """Pack entries into a batch; nothing is padded."""
     rows = tuple(entry.row for entry in entries)
     context = Ragged.of_rows([entry.context for entry in entries], torch.int64)

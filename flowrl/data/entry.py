@@ -17,7 +17,7 @@ from flowrl.data.prompt import (
     whole_prompt,
 )
 from flowrl.data.record import Record, RowError
-from flowrl.data.spec import DataSpec, Kind
+from flowrl.data.spec import DataSpec, RowKind
 from flowrl.runtime.rows import Row
 
 LONG_PROMPT = "long prompt"
@@ -47,7 +47,7 @@ class Preparer:
 
     spec: DataSpec
     encoder: Encoder
-    kind: Kind
+    kind: RowKind
     needs: frozenset[str]
 
     def entry(self, record: Record) -> Entry:
@@ -131,7 +131,7 @@ class Preparer:
         return Entry(row, torch.tensor(context), completions)
 
 
-MAKE: dict[Kind, Callable[[Preparer, Record], Entry]] = {
+MAKE: dict[RowKind, Callable[[Preparer, Record], Entry]] = {
     "prompts": Preparer.prompt,
     "examples": Preparer.example,
     "pairs": Preparer.pair,

@@ -13,14 +13,14 @@ from flowrl.data.prompt import template_columns
 from flowrl.data.record import Record, RowError
 from flowrl.data.select import DUPLICATE, EXCLUDED, carve, contents, distinct
 from flowrl.data.sources import TASK, Source
-from flowrl.data.spec import DataSpec, Kind
-from flowrl.data.user import load
+from flowrl.data.spec import DataSpec, RowKind
+from flowrl.data.user import user_sampler
 from flowrl.errors import DataError
 
 
 def open_data(
     spec: DataSpec,
-    kind: Kind,
+    kind: RowKind,
     tokenizer: Any,
     *,
     seed: int,
@@ -64,7 +64,9 @@ def open_data(
         seed=seed if spec.seed is None else spec.seed,
         shuffle=spec.shuffle,
         epochs=spec.epochs,
-        sampler=None if spec.sampler is None else (spec.sampler, load(spec.sampler, folder)),
+        sampler=None
+        if spec.sampler is None
+        else (spec.sampler, user_sampler(spec.sampler, folder)),
     )
     if not entries:
         raise DataError("no row is left", where=data.sentence())

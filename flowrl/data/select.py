@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from flowrl.data.record import Record, RowError
+from flowrl.errors import DataError
 
 DUPLICATE, EXCLUDED = "duplicate", "excluded"
 
@@ -60,10 +61,14 @@ def carve(
 
     Rows that cannot be read count, so that slices of one source never overlap, whatever is
     done with such rows. Duplicates and excluded rows do not count.
+
+    Raises:
+        DataError: there are no rows after the first `skip_rows`.
     """
     end = None if limit is None else skip_rows + limit
-    position = 0
+    position, where = 0, ""
     for record in records:
+        where = record.where
         if isinstance(record, RowError) and record.reason in (DUPLICATE, EXCLUDED):
             yield record
             continue
@@ -72,3 +77,10 @@ def carve(
         position += 1
         if position == end:
             return
+    if 0 < position <= skip_rows:
+        rows = "1 row" if position == 1 else f"{position} rows"
+        raise DataError(
+            f"`skip_rows` = {skip_rows} leaves nothing: the source has {rows} to draw",
+            where=f"the last is {where}",
+            hint="lower `skip_rows`",
+        )

@@ -7,7 +7,7 @@ import attrs
 
 from flowrl.errors import DataError
 
-Kind = Literal["prompts", "examples", "pairs"]
+RowKind = Literal["prompts", "examples", "pairs"]
 OnLongPrompt = Literal["fail", "skip", "truncate_left"]
 OnBadRow = Literal["fail", "skip"]
 

@@ -1,11 +1,15 @@
 """The tokenizer that lies beside a model."""
 
+import re
 from pathlib import Path
 from typing import Any
 
 from flowrl.errors import DataError
 
 FILES = ("tokenizer.json", "tokenizer.model", "tokenizer_config.json", "vocab.json", "vocab.txt")
+HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w.-]+")
+HUB_SECONDS = 10.0
+"""Longest wait for the hub to say whether it has a model."""
 PROBE = "The 3 quick foxes: 2 + 3 = 5.\n"
 
 
@@ -15,9 +19,11 @@ def load_tokenizer(path: str | Path) -> Any:
     Raises:
         DataError: there is none, it cannot be read, or it has no token to pad with.
     """
+    folder = Path(path).expanduser()
+    if not folder.exists():
+        _find_on_hub(str(path))
     from transformers import AutoTokenizer
 
-    folder = Path(path).expanduser()
     if folder.exists() and not any((folder / name).is_file() for name in FILES):
         hint = f"save the tokenizer into the model's folder; looked for {', '.join(FILES)}"
         raise DataError("the folder has no tokenizer", where=str(path), hint=hint)
@@ -32,6 +38,29 @@ def load_tokenizer(path: str | Path) -> Any:
         hint = "set `pad_token` or `eos_token` in tokenizer_config.json"
         raise DataError("the tokenizer has no token to pad with", where=str(path), hint=hint)
     return tokenizer
+
+
+def _find_on_hub(name: str) -> None:
+    """Refuse at once what is neither a folder, nor on the hub or in the user's cache of it.
+
+    transformers would try for most of a minute before it says less.
+    """
+    if not HUB_NAME.fullmatch(name):
+        hint = "give a folder, or a name on the hub: `org/name`"
+        raise DataError("there is no such model folder", where=name, hint=hint)
+    import huggingface_hub
+
+    cached = any(isinstance(huggingface_hub.try_to_load_from_cache(name, f), str) for f in FILES)
+    if cached:
+        return
+    reason = "it is not in the cache, and HF_HUB_OFFLINE is set"
+    if not huggingface_hub.constants.HF_HUB_OFFLINE:
+        try:
+            huggingface_hub.model_info(name, timeout=HUB_SECONDS)
+            return
+        except Exception as error:  # of the hub's HTTP library, which differs by version
+            reason = str(error).strip().partition("\n")[0]
+    raise DataError(f"there is no such folder, and no such model on the hub: {reason}", where=name)
 
 
 def _as_its_file_says(tokenizer: Any, folder: Path) -> Any:

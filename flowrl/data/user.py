@@ -2,32 +2,55 @@
 
 import inspect
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from flowrl.data.record import Found, RowError
 from flowrl.errors import DataError, nearest
+from flowrl.runtime.rows import Row
 from flowrl.user_file import import_file, locating
+
+Sampler = Callable[[Sequence[Row], int, int], Iterable[int]]
+"""A user's order: (rows, epoch, seed) -> indices of rows."""
 
 PYTHON_NAME = re.compile(r"(?P<path>.+\.py):(?P<attribute>\w+)")
 
 
 def user_rows(name: str, options: Mapping[str, Any], folder: Path) -> Found:
-    """Yield the rows of an iterable or a sequence, or of what a function returns."""
+    """Yield the rows of an iterable or a sequence, or of what a function returns.
+
+    Raises:
+        DataError: there is no such file or name, the options don't fit, or its code raises.
+    """
     found = load(name, folder)
-    if callable(found):
-        found = _call(found, name, options)
-    elif options:
+    if options and not callable(found):
         raise DataError("this is no function, so it takes no `options`", where=name)
-    for number, row in enumerate(_iterate(found, name), start=1):
-        where = f"{name}:{number}"
-        if isinstance(row, Mapping):
-            yield where, row
-        else:
-            problem = f"expected a dict with a key a column; got {type(row).__name__}"
-            yield where, RowError("wrong type", problem, where=where)
+    with locating(_file(name, folder), DataError):
+        rows = _call(found, name, options) if callable(found) else found
+        for number, row in enumerate(_iterate(rows, name), start=1):
+            where = f"{name}:{number}"
+            if isinstance(row, Mapping):
+                yield where, row
+            else:
+                problem = f"expected a dict with a key a column; got {type(row).__name__}"
+                yield where, RowError("wrong type", problem, where=where)
+
+
+def user_sampler(name: str, folder: Path) -> Sampler:
+    """Return a sampler whose errors name its line.
+
+    Raises:
+        DataError: there is no such file or name, or running the file raises.
+    """
+    sampler = load(name, folder)
+
+    def order(rows: Sequence[Row], epoch: int, seed: int) -> list[int]:
+        with locating(_file(name, folder), DataError):
+            return list(sampler(rows, epoch, seed))
+
+    return order
 
 
 def load(name: str, folder: Path) -> Any:
@@ -36,10 +59,7 @@ def load(name: str, folder: Path) -> Any:
     Raises:
         DataError: there is no such file or name, or running the file raises.
     """
-    match = PYTHON_NAME.fullmatch(name)
-    if match is None:
-        raise DataError("expected `path.py:name`", where=name)
-    path, attribute = folder / Path(match["path"]).expanduser(), match["attribute"]
+    path, attribute = _file(name, folder), name.rpartition(":")[2]
     if not path.is_file():
         raise DataError(f"there is no file {path}", where=name)
     with locating(path, DataError):
@@ -52,6 +72,13 @@ def load(name: str, folder: Path) -> Any:
             hint=f"it has {', '.join(known)}" if known else "",
         )
     return getattr(module, attribute)
+
+
+def _file(name: str, folder: Path) -> Path:
+    match = PYTHON_NAME.fullmatch(name)
+    if match is None:
+        raise DataError("expected `path.py:name`", where=name)
+    return folder / Path(match["path"]).expanduser()
 
 
 def _is_own(key: str, value: Any, module: ModuleType) -> bool:

@@ -1,6 +1,7 @@
 """What a run writes as it goes on: metrics to a JSONL file and TensorBoard, sampled texts."""
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -33,13 +34,15 @@ class MetricLog:
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
         """Write the metrics after `step` steps.
 
+        In the file what is no finite number is null, and a metric called `step` stands as
+        `metric/step`, beside the number of the step.
+
         Raises:
             RunFileError: they can't be written.
         """
         with writing(self.folder):
             if self.file:
-                rounded = {name: float(f"{value:.6g}") for name, value in metrics.items()}
-                self.file.write(json.dumps({"step": step, **rounded}) + "\n")
+                self.file.write(json.dumps(_record(step, metrics), allow_nan=False) + "\n")
                 self.file.flush()
             if self.board:
                 for name, value in metrics.items():
@@ -55,6 +58,14 @@ class MetricLog:
         trace: TracebackType | None,
     ) -> None:
         self.closing.close()
+
+
+def _record(step: int, metrics: Mapping[str, float]) -> dict[str, float | None]:
+    record: dict[str, float | None] = {"step": step}
+    for name, value in metrics.items():
+        key = "metric/step" if name == "step" else name
+        record[key] = float(f"{value:.6g}") if math.isfinite(value) else None
+    return record
 
 
 @attrs.define(eq=False)

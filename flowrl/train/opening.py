@@ -10,8 +10,9 @@ from flowrl.config.check import check_inputs
 from flowrl.config.run_file import RunFile
 from flowrl.data.dataset import Dataset
 from flowrl.data.opening import open_data
-from flowrl.data.spec import DataSpec, Kind
+from flowrl.data.spec import DataSpec, RowKind
 from flowrl.ir.program import Kind as InputKind
+from flowrl.ops.control import SampleUntil
 from flowrl.ops.model import Score
 from flowrl.rewards.pool import RewardPool
 from flowrl.rewards.routes import Routes
@@ -23,7 +24,7 @@ from flowrl.stages import Lowered
 from flowrl.train.loggers import SampleLog
 from flowrl.train.prepare import reader
 
-KINDS: dict[str, Kind] = {"Prompts": "prompts", "Examples": "examples", "Pairs": "pairs"}
+KINDS: dict[str, RowKind] = {"Prompts": "prompts", "Examples": "examples", "Pairs": "pairs"}
 
 TRAINING, EVALUATION = "training", "evaluation"
 """What the two plans of a run are called where they run."""
@@ -105,14 +106,16 @@ class DataOpening:
         folder: where relative paths start.
         scored: whether rewards are called on the rows.
         in_order: draw them in the order of the source, for ever.
+        drawn: steps of the run, and rows that each draws; None if that is not known before.
     """
 
-    specs: Mapping[str, tuple[DataSpec, Kind]]
+    specs: Mapping[str, tuple[DataSpec, RowKind]]
     tokenizer: Any
     seed: int
     folder: Path
     scored: bool = True
     in_order: bool = False
+    drawn: tuple[int, int] | None = None
 
     @classmethod
     def of(cls, run: RunFile, lowered: Lowered, tokenizers: Mapping[str, Any]) -> "DataOpening":
@@ -126,13 +129,20 @@ class DataOpening:
         specs = {n: (run.structure(DataSpec, key), KINDS[inputs[n]]) for n, key in keys.items()}
         ops = [node.op for inner in lowered.graph.nested() for node in inner.nodes]
         scored = any(isinstance(op, Score) for op in ops)
-        tokenizer = tokenizers[reader(lowered)]
-        return cls(specs, tokenizer, run.train.seed, run.resolve("."), scored)
+        until = any(isinstance(op, SampleUntil) for op in ops)
+        return cls(
+            specs,
+            tokenizers[reader(lowered)],
+            run.train.seed,
+            run.resolve("."),
+            scored,
+            drawn=None if until else (run.train.steps, run.train.prompts_per_step),
+        )
 
     @classmethod
     def held_out(cls, run: RunFile, tokenizer: Any) -> "DataOpening":
         """Return what a run file says of held-out prompts."""
-        specs: dict[str, tuple[DataSpec, Kind]] = {
+        specs: dict[str, tuple[DataSpec, RowKind]] = {
             "prompts": (run.structure(DataSpec, "eval.data"), "prompts")
         }
         return cls(specs, tokenizer, run.train.seed, run.resolve("."), in_order=True)
@@ -146,7 +156,7 @@ class DataOpening:
         """
         return {name: self._open(*of, columns) for name, of in self.specs.items()}
 
-    def _open(self, spec: DataSpec, kind: Kind, columns: Routes) -> Dataset:
+    def _open(self, spec: DataSpec, kind: RowKind, columns: Routes) -> Dataset:
         data = open_data(
             spec,
             kind,
@@ -157,6 +167,8 @@ class DataOpening:
         )
         if self.scored:
             columns.check(entry.row for entry in data.entries)
+        if self.drawn is not None:
+            data.check_lasts(*self.drawn)
         if not self.in_order:
             return data
         return attrs.evolve(data, shuffle=False, sampler=None, epochs=None)

@@ -3,12 +3,13 @@
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import torch
 
+from flowrl.config.structure import Invalid, structure
 from flowrl.data.tokenizer import load_tokenizer
-from flowrl.errors import Location
+from flowrl.errors import FlowrlError, Location
 from flowrl.functional.ragged import Ragged
 from flowrl.ir.graph import Model
 from flowrl.ir.records import Prompts, flatten
@@ -23,24 +24,41 @@ from flowrl.runtime.models import Head, ModelSpec
 from flowrl.runtime.rows import Row
 from flowrl.runtime.schedule import TrainerOptions
 
+T = TypeVar("T")
+
 
 class EagerSession:
-    """Models, prompts and rewards to call programs on; see `session`."""
+    """Models, prompts and rewards on which programs run eagerly, op by op.
+
+    `with fl.session(rewards={"reward": f}) as s: policy = s.model("policy", path)`.
+
+    Args:
+        rewards: functions by the name that programs score by: callables, or names as in a run
+            file. They are called in this process, without a time limit.
+        sampling: how language models sample where the program is silent: the fields of
+            `flowrl.runtime.engine.Sampling`, such as `{"max_tokens": 64}`.
+        optimizer: how models are trained: the fields of
+            `flowrl.runtime.schedule.TrainerOptions`, such as `{"learning_rate": 1e-5}`.
+        seed: of everything random.
+
+    Raises:
+        FlowrlError: an unknown or wrong option, or a reward that can't be found.
+    """
 
     def __init__(
         self,
         *,
         rewards: Mapping[str, str | Callable[..., Any]] | None = None,
-        sampling: Sampling | None = None,
-        optimizer: TrainerOptions | None = None,
+        sampling: Sampling | Mapping[str, Any] | None = None,
+        optimizer: TrainerOptions | Mapping[str, Any] | None = None,
         seed: int = 0,
     ) -> None:
+        self.sampling = _options(Sampling, sampling, "sampling")
+        self.optimizer = _options(TrainerOptions, optimizer, "optimizer")
         specs = {name: RewardSpec(function=f) for name, f in (rewards or {}).items()}
         self.pool = RewardPool(specs, workers=0, folder=Path.cwd())
         self.host = Host(seed=seed, score=score_function(self.pool, "fail"))
         self.host.generators, self.host.sampling, self.host.decoders = {}, {}, {}
-        self.sampling = sampling or Sampling()
-        self.optimizer = optimizer or TrainerOptions()
         self.builder = Session(self.host)
         self.tokenizer: Any = None
 
@@ -58,7 +76,7 @@ class EagerSession:
         Args:
             role: the program's name for it.
             path: a transformers folder or hub name.
-            head: "lm", "value", "reward" or "token_reward".
+            head: "lm", "value", "lm+value", "reward" or "token_reward".
             dtype: "float32", "bfloat16" or "float64".
             device: where it lives, as torch writes it: "cuda:0".
 
@@ -68,12 +86,12 @@ class EagerSession:
         spec = ModelSpec(path, head, dtype, device)
         engine = load("train", "torch")(spec, self.optimizer, head=head, role=role)
         resident = self.host.models[role] = Resident(role, engine)
-        if head == "lm":
+        if head in ("lm", "lm+value"):
             self.tokenizer = load_tokenizer(path)
             made = {role: load("generate", "hf")(spec, self.tokenizer)}
             self.host.generators = {**self.host.generators, **made}
             self.host.sampling = {**self.host.sampling, role: self.sampling}
-            names = ("temperature", "top_p", "top_k")
+            names = ("temperature", "top_p", "top_k", "min_tokens")
             shape = {name: getattr(self.sampling, name) for name in names}
             self.builder.sampling = {**self.builder.sampling, role: shape}
             self.host.decoders = {**self.host.decoders, role: self.tokenizer}
@@ -123,3 +141,21 @@ class EagerSession:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def _options(cls: type[T], given: T | Mapping[str, Any] | None, name: str) -> T:
+    """Return a `cls` of its fields in a mapping; tuples stand for lists, as in Python.
+
+    Raises:
+        FlowrlError: an unknown field, or a value that it can't have.
+    """
+    if isinstance(given, cls):
+        return given
+    fields: Any = {} if given is None else given
+    if isinstance(fields, Mapping):
+        fields = {k: list(v) if isinstance(v, tuple) else v for k, v in fields.items()}
+    try:
+        return structure(cls, fields, (name,))
+    except Invalid as error:
+        first = error.problems[0]
+        raise FlowrlError(first.text, where=f"  {name}={given!r}", hint=first.hint) from None

@@ -16,10 +16,10 @@ def test_a_warm_up_longer_than_the_run(error_of):
 
 
 def test_a_role_that_starts_after_the_run(error_of):
-    assert error_of("[optimizer.policy]\nstart_step = 200\n") == snapshot("""\
-`optimizer.policy.start_step` = 200 is more than `train.steps` = 100
+    assert error_of("[optimizer.policy]\nstart_step = 100\n") == snapshot("""\
+`optimizer.policy.start_step` = 100 leaves no step that updates: `train.steps` = 100
   run.toml:21
-   21 | start_step = 200
+   21 | start_step = 100
         ^^^^^^^^^^
   run.toml:18
    18 | steps = 100

@@ -255,9 +255,9 @@ def test_a_program_is_a_file_or_the_name_of_one_that_comes_along(load, tmp_path)
     (tmp_path / "mine.py").write_text("")
 
     assert load("", "program.file=mine.py").program_file == tmp_path / "mine.py"
-    with pytest.raises(RunFileError, match=r"no file .*yours\.py"):
+    with pytest.raises(RunFileError, match=r"there is no file .*yours\.py"):
         _ = load("", "program.file=yours.py").program_file
-    with pytest.raises(RunFileError, match="no program `nothing_like_it`"):
+    with pytest.raises(RunFileError, match="there is no program `nothing_like_it`"):
         _ = load("", "program.file=nothing_like_it").program_file
 
 

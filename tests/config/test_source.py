@@ -192,3 +192,24 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path):
         Source.read(tmp_path / "none.toml")
     with pytest.raises(RunFileError, match=r"isn't UTF-8(.|\n)*latin\.toml"):
         Source.read(tmp_path / "latin.toml")
+
+
+def test_a_byte_order_mark_is_no_part_of_the_text(tmp_path):
+    file = tmp_path / "run.toml"
+    file.write_bytes(b"\xef\xbb\xbfsteps = 1\n")
+
+    source = Source.read(file)
+
+    assert source.tables() == {"steps": 1}
+    assert source.where(("steps",)) == snapshot("""\
+  run.toml:1
+    1 | steps = 1
+        ^^^^^\
+""")
+
+
+def test_a_table_that_a_set_made_is_located_at_the_set():
+    source = Source(Path("run.toml"), "[a]\nb = 1\n", (Assignment.parse("a.c.d=1"),))
+
+    assert source.where(("a", "c")) == "  --set a.c.d=1"
+    assert source.where(("a",)) != "  --set a.c.d=1"

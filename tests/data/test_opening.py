@@ -95,6 +95,19 @@ a.jsonl: 0 rows, 3 skipped: 3 long prompt (a.jsonl:1, a.jsonl:2, a.jsonl:3)\
 """)
 
 
+def test_skipping_more_rows_than_there_are_is_an_error(opened, written):
+    written("a.jsonl", '{"prompt": "a"}\n{"prompt": "b"}')
+
+    with pytest.raises(DataError) as caught:
+        opened("a.jsonl", skip_rows=2)
+
+    assert str(caught.value) == snapshot("""\
+`skip_rows` = 2 leaves nothing: the source has 2 rows to draw
+the last is a.jsonl:2
+help: lower `skip_rows`\
+""")
+
+
 def test_an_empty_file_is_an_error(opened, written):
     written("a.jsonl", "")
 

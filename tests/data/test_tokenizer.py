@@ -36,3 +36,26 @@ the folder has no tokenizer
 model
 help: save the tokenizer into the model's folder; looked for tokenizer.json, tokenizer.model, tokenizer_config.json, vocab.json, vocab.txt\
 """)
+
+
+def test_what_can_be_no_model_is_refused_at_once():
+    with pytest.raises(DataError) as caught:
+        load_tokenizer("nosuch")
+
+    assert str(caught.value) == snapshot("""\
+there is no such model folder
+nosuch
+help: give a folder, or a name on the hub: `org/name`\
+""")
+
+
+def test_without_the_hub_an_unknown_name_is_refused_at_once(monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+
+    with pytest.raises(DataError) as caught:
+        load_tokenizer("flowrl/nosuch")
+
+    assert str(caught.value) == snapshot("""\
+there is no such folder, and no such model on the hub: it is not in the cache, and HF_HUB_OFFLINE is set
+flowrl/nosuch\
+""")

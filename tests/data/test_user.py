@@ -179,3 +179,58 @@ running broken.py raised ZeroDivisionError: division by zero
     1 | ROWS = [1 / 0]
                 ^^^^^\
 """)
+
+
+RAISING = """
+def rows():
+    yield {"prompt": "a"}
+    yield {"prompt": 1 // 0}
+
+def leaves():
+    raise SystemExit(0)
+
+def order(rows, epoch, seed):
+    return rows["first"]
+"""
+
+
+def test_a_function_that_raises_midway_is_shown_with_its_line(opened, written):
+    written("raising.py", RAISING)
+    messages = {}
+
+    for name in ("rows", "leaves"):
+        with pytest.raises(DataError) as caught:
+            opened(f"raising.py:{name}")
+        messages[name] = str(caught.value)
+
+    assert messages == snapshot(
+        {
+            "rows": """\
+running raising.py raised ZeroDivisionError: integer division or modulo by zero
+  raising.py:4
+    4 |     yield {"prompt": 1 // 0}
+                             ^^^^^^\
+""",
+            "leaves": """\
+running raising.py raised SystemExit: 0
+  raising.py:7
+    7 |     raise SystemExit(0)
+            ^^^^^^^^^^^^^^^^^^^\
+""",
+        }
+    )
+
+
+def test_a_sampler_that_raises_is_shown_with_its_line(opened, written):
+    written("raising.py", RAISING)
+    written("a.jsonl", '{"prompt": "p"}')
+
+    with pytest.raises(DataError) as caught:
+        opened("a.jsonl", sampler="raising.py:order").cursor().take(1)
+
+    assert str(caught.value) == snapshot("""\
+running raising.py raised TypeError: list indices must be integers or slices, not str
+  raising.py:10
+   10 |     return rows["first"]
+                   ^^^^^^^^^^^^^\
+""")

@@ -1,6 +1,11 @@
 """Records of sampled texts."""
 
+import math
+
 from inline_snapshot import snapshot
+
+from flowrl.config.schema import LogTable
+from flowrl.train.loggers import MetricLog
 
 
 def test_the_first_samples_of_each_step_are_written_with_their_rewards(folder):
@@ -58,3 +63,14 @@ def test_each_of_several_rewards_is_written(folder):
 
     for sample in folder.sampled:
         assert sample["rewards"] == {"good": 0.5, "long": len(sample["completion"])}
+
+
+def test_a_record_is_valid_json_and_keeps_the_number_of_its_step(tmp_path):
+    metrics = {"step": 7.0, "loss": math.nan, "ratio": math.inf, "reward": 0.5}
+
+    with MetricLog(tmp_path, LogTable(tensorboard=False)) as log:
+        log.write(3, metrics)
+
+    assert (tmp_path / "metrics.jsonl").read_text() == snapshot(
+        '{"step": 3, "metric/step": 7.0, "loss": null, "ratio": null, "reward": 0.5}\n'
+    )

@@ -111,12 +111,13 @@ help: target is in nats, horizon in samples\
     assert folder.run("adaptive.py", **dual)
 
 
-def test_an_option_that_the_engine_does_not_have(refused):
-    error = refused("grpo", "engines.policy.generate.options.beams=4", kind=RunFileError)
+def test_an_option_that_no_engine_has(refused):
+    error = refused("grpo", "engines.policy.generate.beams=4", kind=RunFileError)
 
     assert error == snapshot("""\
-the engine `hf` has no option `beams`
-  --set engines.policy.generate.options.beams=4\
+unknown key `beams` in [engines.policy.generate]
+  --set engines.policy.generate.beams=4
+help: the keys of [engines.policy.generate] are engine, temperature, top_p, top_k, max_tokens, min_tokens, stop, sequences_per_block\
 """)
 
 
@@ -144,6 +145,14 @@ def test_a_kl_in_both_reward_and_loss_is_said(folder, dual, capsys):
     folder.clean()
     folder.run("dual.py", "program.in_loss=0.1", **dual)
     assert "A KL is" not in capsys.readouterr().out
+
+
+def test_data_that_end_before_the_run_does(refused):
+    assert refused("grpo", "data.epochs=1", "train.steps=3", kind=DataError) == snapshot("""\
+the run draws 12 rows (`train.steps` = 3 x `train.prompts_per_step` = 4), and there are 8: `epochs` = 1 x 8 rows
+train.jsonl
+help: raise `epochs`, leave it out to go on for ever, or train fewer steps\
+""")
 
 
 def test_batches_that_divide_start(folder):

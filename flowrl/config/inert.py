@@ -1,0 +1,57 @@
+"""Keys of a run file that its program never reads."""
+
+from collections.abc import Iterator
+
+from flowrl.config.run_file import RunFile
+from flowrl.config.structure import KeyPath, dotted
+from flowrl.ir.graph import Graph
+from flowrl.ir.types import ModelType
+from flowrl.ops.model import Generate, ModelOp, Score, Update
+
+
+def inert_keys(run: RunFile, graph: Graph) -> list[str]:
+    """Return a sentence for each table that changes nothing, with the line where it stands.
+
+    Args:
+        run: the run file.
+        graph: the program's, simplified.
+    """
+    found = [*_optimizers(run, graph), *_generators(run, graph), *_rewards(run, graph)]
+    if run.cluster.executor == "local" and run.cluster.pools:
+        found.append((("cluster", "pools"), '`cluster.executor` is "local", one process'))
+    return [f"[{dotted(p)}] changes nothing: {why} ({_place(run, p)})." for p, why in found]
+
+
+def _optimizers(run: RunFile, graph: Graph) -> Iterator[tuple[KeyPath, str]]:
+    trained = _roles(graph, Update)
+    for role in run.optimizer.roles:
+        if role not in trained:
+            yield ("optimizer", role), f"the program doesn't update `{role}`"
+
+
+def _generators(run: RunFile, graph: Graph) -> Iterator[tuple[KeyPath, str]]:
+    sampled = _roles(graph, Generate)
+    if run.eval is not None and not sampled:  # the evaluation samples from one that is trained
+        sampled = set(run.models)
+    for role in run.engines.roles:
+        if role not in sampled and "generate" in run.written["engines"][role]:
+            yield ("engines", role, "generate"), f"the program doesn't sample from `{role}`"
+
+
+def _rewards(run: RunFile, graph: Graph) -> Iterator[tuple[KeyPath, str]]:
+    scored = {name for n in graph.walk() if isinstance(n.op, Score) for name in n.op.functions}
+    if run.eval is not None:
+        scored |= {run.eval.reward or next(iter(run.reward.functions))}
+    for name in run.reward.functions:
+        if name not in scored:
+            yield ("reward", name), "the program doesn't score by it"
+
+
+def _roles(graph: Graph, kind: type[ModelOp]) -> set[str]:
+    """Return the roles whose model an op of this kind reads."""
+    types = [n.args[0].type for n in graph.walk() if isinstance(n.op, kind)]
+    return {type.role for type in types if isinstance(type, ModelType)}
+
+
+def _place(run: RunFile, path: KeyPath) -> str:
+    return run.source.where(path).partition("\n")[0].strip()

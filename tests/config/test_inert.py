@@ -1,0 +1,66 @@
+"""Tables that change nothing are said."""
+
+from inline_snapshot import snapshot
+
+from flowrl.config.check import trace_run
+from flowrl.config.inert import inert_keys
+from flowrl.stages import Traced
+
+ADDED = """
+[optimizer]
+learning_rate = 1e-5
+
+[optimizer.reference]
+eps = 1e-6
+
+[optimizer.policy]
+eps = 1e-6
+
+[engines.reference.generate]
+max_tokens = 4
+
+[engines.reference.train]
+tokens_per_microbatch = 64
+
+[engines.policy.generate]
+max_tokens = 4
+
+[reward.other]
+function = "reward.py:other"
+
+[cluster.pools.main]
+gpus = 1
+"""
+
+
+def said(run):
+    traced = trace_run(run)
+    assert isinstance(traced, Traced)
+    return inert_keys(run, traced.graph)
+
+
+def test_tables_that_no_op_reads_are_said_with_their_line(load):
+    sets = ("program.file=grpo", "reward.reward=reward.py:exact", "reward.third=reward.py:third")
+
+    assert said(load(ADDED, *sets)) == snapshot(
+        [
+            "[optimizer.reference] changes nothing: the program doesn't update `reference` (run.toml:24).",
+            "[engines.reference.generate] changes nothing: the program doesn't sample from `reference` (run.toml:30).",
+            "[reward.exact] changes nothing: the program doesn't score by it (run.toml:15).",
+            "[reward.other] changes nothing: the program doesn't score by it (run.toml:39).",
+            "[reward.third] changes nothing: the program doesn't score by it (--set reward.third=reward.py:third).",
+            '[cluster.pools] changes nothing: `cluster.executor` is "local", one process (run.toml:42).',
+        ]
+    )
+
+
+def test_what_an_evaluation_reads_is_not_inert(load):
+    evaluated = said(load(ADDED + "[eval]\nreward = 'other'\n", "reward.reward=reward.py:exact"))
+
+    assert not any("[reward.other]" in line for line in evaluated)
+
+
+def test_pools_on_ray_are_read(load):
+    lines = said(load(ADDED, "cluster.executor=ray", "reward.reward=reward.py:exact"))
+
+    assert not any("[cluster.pools]" in line for line in lines)
