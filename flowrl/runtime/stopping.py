@@ -1,6 +1,8 @@
 """When a completion ends: stop tokens, and stop strings in its text."""
 
 from collections.abc import Sequence
+from itertools import takewhile
+from operator import eq
 from typing import Any
 
 import torch
@@ -56,7 +58,9 @@ class Stops:
         for tail, text in zip(tails, self._texts(tails), strict=True):
             hits = [stop for stop in self.strings if stop in text]
             before = self._texts([tail[:-1]])[0] if hits else ""
-            found.append(any(text.count(stop) > before.count(stop) for stop in hits))
+            # Half a character reads otherwise than a whole one: what both spell was there before.
+            old = sum(takewhile(bool, map(eq, before, text)))
+            found.append(any(stop in text[max(0, old - len(stop) + 1) :] for stop in hits))
         return found
 
     def _texts(self, rows: Sequence[list[int]]) -> list[str]:
