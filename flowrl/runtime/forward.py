@@ -1,5 +1,6 @@
 """The one place where a model runs forward over whole sequences, for scorers and trainers."""
 
+import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal
@@ -10,7 +11,7 @@ from torch import Tensor, nn
 
 from flowrl.errors import EngineError
 from flowrl.runtime.engine import Outputs, Sequences
-from flowrl.runtime.models import head_module
+from flowrl.runtime.models import CLASSES, head_module
 from flowrl.runtime.places import ranges
 
 Packing = Literal["packed", "padded"]
@@ -43,7 +44,8 @@ def forward_outputs(
     """Run a model over sequences; differentiable.
 
     Args:
-        model: a transformers model; a language model or a classifier of one label.
+        model: a transformers model: a language model, with or without a value head, or a
+            classifier of one label.
         batch: contexts and responses; a response may be empty.
         outputs: which of these to return, in float32 (float64 if the model is):
             logprobs: f[row, token], natural log of the probability of token t given all before
@@ -74,9 +76,9 @@ def forward_outputs(
         inputs["position_ids"] = layout.position_ids.to(device)
     lengths = batch.tokens.lengths[-1]
     at = ranges(layout.starts, lengths).to(device)  # the place of each response token
-    if set(outputs) <= set(LANGUAGE):
-        logits = logits_at(model, inputs, at - 1)
-        return token_outputs(logits, batch.tokens.values.to(device), outputs, temperature)
+    if is_language(model):
+        tokens = batch.tokens.values.to(device)
+        return language_outputs(model, inputs, at - 1, tokens, outputs, temperature)
     numbers = numbers_of(model, inputs)
     last = (layout.starts + lengths - 1).to(device)
     places = {"values": at - 1, "token_rewards": at, "rewards": last}
@@ -95,17 +97,28 @@ def keeps_rows_apart(model: nn.Module) -> bool:
     return torch.allclose(first, second, rtol=1e-3, atol=1e-3)
 
 
+def is_language(model: nn.Module) -> bool:
+    """Whether a model gives logits."""
+    return model.get_output_embeddings() is not None  # type: ignore[operator]
+
+
+def offered(model: nn.Module) -> set[str]:
+    """Return the outputs that a model's heads give."""
+    if not is_language(model):
+        return {"values", "token_rewards", "rewards"}
+    return {*LANGUAGE, "values"} if hasattr(model, "value_head") else set(LANGUAGE)
+
+
 def check_outputs(model: nn.Module, outputs: Sequence[str], temperature: float) -> None:
     """Refuse outputs that the model's head cannot give."""
-    is_language = model.get_output_embeddings() is not None  # type: ignore[operator]
     for name in outputs:
-        if (name in LANGUAGE) != is_language:
+        if name not in offered(model):
             needed = "a language model" if name in LANGUAGE else "a model with a head of one number"
             raise EngineError(
                 f"`{name}` needs {needed}; got a {type(model).__name__}",
-                hint='set the role\'s head in [models]: "lm", "value", "reward" or "token_reward"',
+                hint=f"set the role's head in [models]: {', '.join(map(json.dumps, CLASSES))}",
             )
-    if is_language and temperature <= 0:
+    if temperature <= 0 and not set(LANGUAGE).isdisjoint(outputs):
         raise EngineError(
             f"logprobs need a temperature above 0; got {temperature}",
             hint="greedy samples have no logprobs: sample the batch that is trained above 0",
@@ -140,25 +153,53 @@ def write(batch: Sequences, begins: Tensor, size: int) -> Tensor:
     return flat
 
 
-def logits_at(model: nn.Module, inputs: dict[str, Any], places: Tensor) -> Tensor:
-    """Return f32[place, vocab], the model's own logits at some places of the flattened lines.
+def language_outputs(
+    model: nn.Module,
+    inputs: dict[str, Any],
+    places: Tensor,
+    tokens: Tensor,
+    outputs: Sequence[str],
+    temperature: float,
+) -> Outputs:
+    """Return a language model's outputs, and its value head's, of one forward.
 
-    The model's forward makes them, with its scaling and capping; only its head sees less.
+    The model's forward makes the logits, with its scaling and capping; only its head sees less:
+    nothing, if no output is of the logits.
+
+    Args:
+        model: a language model.
+        inputs: what its forward takes.
+        places: i64[token], where the flattened lines predict each token.
+        tokens: i64[token].
+        outputs: names.
+        temperature: of the softmax.
     """
-    with head_reads(model.get_output_embeddings(), places):  # type: ignore[operator]
-        return full_precision(model(**inputs).logits[0])
+    spoken = [name for name in outputs if name in LANGUAGE]
+    with head_reads(model.get_output_embeddings(), places, shown=bool(spoken)) as read:  # type: ignore[operator]
+        logits = full_precision(model(**inputs).logits[0])
+    made = token_outputs(logits, tokens, spoken, temperature) if spoken else {}
+    if "values" in outputs:
+        made["values"] = full_precision(model.value_head(read[0]))[:, 0]  # type: ignore[operator]
+    return made
 
 
 @contextmanager
-def head_reads(head: nn.Module, places: Tensor) -> Iterator[None]:
-    """Let `head` see only some places of the hidden states [line, position, hidden]."""
+def head_reads(head: nn.Module, places: Tensor, *, shown: bool) -> Iterator[list[Tensor]]:
+    """Let `head` see only some places of the hidden states [line, position, hidden], or none.
+
+    Yields:
+        A list that gets f[place, hidden], the states at these places.
+    """
+    read: list[Tensor] = []
 
     def choose(_: nn.Module, arguments: tuple[Tensor]) -> Tensor:
-        return arguments[0].flatten(0, 1)[places][None]
+        states = arguments[0].flatten(0, 1)[places]
+        read.append(states)
+        return (states if shown else states[:0])[None]
 
     hook = head.register_forward_pre_hook(choose)
     try:
-        yield
+        yield read
     finally:
         hook.remove()
 

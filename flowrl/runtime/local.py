@@ -9,7 +9,7 @@ import torch
 from flowrl.errors import EngineError
 from flowrl.ir.graph import Graph, Node, Value
 from flowrl.ir.types import ModelType
-from flowrl.ops.model import Generate, ModelOp, Rewards, Update, Values
+from flowrl.ops.model import Ema, Generate, ModelOp, Rewards, Update, Values
 from flowrl.runtime.engine import Generator, Sampling, load
 from flowrl.runtime.host import Host, Resident
 from flowrl.runtime.models import Head, ModelSpec
@@ -39,10 +39,17 @@ class RoleSetup:
 
 @attrs.frozen
 class Uses:
-    """What a graph does with one role."""
+    """What a graph does with one role.
+
+    Attributes:
+        role: its name.
+        nodes: the ops of the role.
+        averaged: the ops of roles that it is averaged with, which have the same head.
+    """
 
     role: str
     nodes: tuple[Node, ...]
+    averaged: tuple[Node, ...] = ()
 
     @property
     def generates(self) -> bool:
@@ -56,17 +63,20 @@ class Uses:
 
     @property
     def head(self) -> Head:
-        """The head that its ops read.
+        """The head that its ops read; values may be read of a language model too.
 
         Raises:
-            EngineError: they read several.
+            EngineError: they read several others.
         """
         heads: dict[Head, Node] = {}
-        for node in self.nodes:
+        for node in (*self.nodes, *self.averaged):
             heads.update(dict.fromkeys(_heads(node), node))
+        if heads.keys() == {"lm", "value"}:
+            return "lm+value"
         if len(heads) > 1:
             raise EngineError(
-                f"`{self.role}` is read as {' and '.join(sorted(heads))}: a model has one head",
+                f"`{self.role}` is read as {' and '.join(sorted(heads))}: "
+                "only lm and value heads share a model",
                 where="\n".join(node.loc.excerpt() for node in heads.values()),
                 hint="make them two models of the program",
             )
@@ -82,7 +92,7 @@ def _heads(node: Node) -> set[Head]:
     if isinstance(op, Update):
         of: dict[str, Head] = {"values": "value", "rewards": "reward"}
         return {of.get(name, "lm") for name in op.reads}
-    return {"lm"} if op.name in ("generate", "logprobs") else set()
+    return {"lm"} if op.name in ("generate", "logprobs", "collision") else set()
 
 
 def uses_of(graph: Graph) -> dict[str, Uses]:
@@ -90,10 +100,20 @@ def uses_of(graph: Graph) -> dict[str, Uses]:
     found: dict[str, list[Node]] = {}
     for inner in graph.nested():
         for node in inner.nodes:
-            for arg in node.args if isinstance(node.op, ModelOp) else ():
-                if isinstance(arg.type, ModelType):
-                    found.setdefault(arg.type.role, []).append(node)
-    return {role: Uses(role, tuple(nodes)) for role, nodes in found.items()}
+            for role in sorted(_roles(node)):
+                found.setdefault(role, []).append(node)
+    averaged: dict[str, list[Node]] = {role: [] for role in found}
+    for role, nodes in found.items():
+        for node in nodes:
+            for other in _roles(node) if isinstance(node.op, Ema) else ():
+                averaged[role] += found[other]
+    return {role: Uses(role, tuple(n), tuple(averaged[role])) for role, n in found.items()}
+
+
+def _roles(node: Node) -> set[str]:
+    """Return the roles of the models that a model op takes."""
+    models = [arg.type for arg in node.args if isinstance(arg.type, ModelType)]
+    return {model.role for model in models} if isinstance(node.op, ModelOp) else set()
 
 
 @attrs.frozen

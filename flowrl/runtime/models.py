@@ -13,16 +13,19 @@ import transformers
 from torch import Tensor, nn
 
 from flowrl.errors import EngineError
+from flowrl.runtime.value_head import add_value_head
 
 HUB_NAME = re.compile(r"[\w-]+/[\w.-]+")
 FOLDER = "give a folder with config.json and safetensors, as `save_pretrained` writes it"
 
 log = logging.getLogger(__name__)
 
-Head = Literal["lm", "value", "reward", "token_reward"]
+Head = Literal["lm", "value", "lm+value", "reward", "token_reward"]
+"""What stands on the last layer; "lm+value" is a language model that is its own critic."""
 
 CLASSES: Mapping[Head, Any] = {
     "lm": transformers.AutoModelForCausalLM,
+    "lm+value": transformers.AutoModelForCausalLM,
     "value": transformers.AutoModelForTokenClassification,
     "token_reward": transformers.AutoModelForTokenClassification,
     "reward": transformers.AutoModelForSequenceClassification,
@@ -60,7 +63,8 @@ def load_model(
 
     Returns:
         A transformers model: for causal language modelling, or for token or sequence
-        classification with one label. A classification head that the folder lacks starts at zero.
+        classification with one label. A head of one number that the folder lacks starts at zero;
+        beside a language model's own it is the module `value_head`.
 
     Raises:
         EngineError: the folder is missing, is no model, or lacks weights besides that head.
@@ -72,7 +76,8 @@ def load_model(
     try:
         with quiet_transformers():
             config = transformers.AutoConfig.from_pretrained(spec.path)
-            if head != "lm":
+            language = CLASSES[head] is CLASSES["lm"]
+            if not language:
                 config.num_labels, config.classifier_dropout = 1, 0.0
             model, report = CLASSES[head].from_pretrained(
                 spec.path,
@@ -84,12 +89,14 @@ def load_model(
     except (OSError, ValueError) as error:
         reason = str(error).splitlines()[0]
         raise EngineError(f"`{spec.path}` holds no model: {reason}", hint=FOLDER) from error
-    fresh = set() if head == "lm" else head_names(model)
+    fresh = set() if language else head_names(model)
     check_report(report, fresh, spec.path, type(model).__name__)
-    if missing := fresh & set(report["missing_keys"]):
-        log.info("%s has no %s head yet: it starts at zero", spec.path, head)
-        for name in missing:
-            nn.init.zeros_(model.get_parameter(name))
+    missing = fresh & set(report["missing_keys"])
+    for name in missing:
+        nn.init.zeros_(model.get_parameter(name))
+    if missing or (head == "lm+value" and not add_value_head(model, Path(spec.path))):
+        kind = head.removeprefix("lm+")
+        log.info("%s has no %s head yet: it starts at zero", spec.path, kind)
     return _aligned(model).to(spec.device).eval()
 
 

@@ -5,6 +5,7 @@ engine gave each token. A batch is a list of groups, a group a list of samples.
 """
 
 from itertools import chain
+from types import SimpleNamespace
 
 import torch
 from torch.nn.functional import logsigmoid
@@ -54,9 +55,11 @@ class AdamW:
         self.steps = 0
 
     def step(self, loss):
-        """Change the weights; return the gradient's norm before clipping."""
+        """Change the weights, if there is a gradient; return its norm before clipping."""
         gradients = torch.autograd.grad(loss, self.weights)
         norm = sum(g.square().sum() for g in gradients).sqrt()
+        if norm == 0:  # every token clipped: no momentum, no decay
+            return 0.0
         self.steps += 1
         first, second = (1 - beta**self.steps for beta in BETAS)
         for w, g, (m, v) in zip(self.weights, gradients, self.moments, strict=True):
@@ -108,10 +111,43 @@ def ppo_losses(policy, critic, samples, rows):
     actor, errors = [], []
     for sample, (old, advantages, returns) in zip(samples, rows, strict=True):
         actor.append(surrogate(logprobs(policy, sample), sample[2], advantages))
-        values = at_tokens(critic, sample)[:, 0]
-        held = torch.minimum(torch.maximum(values, old - 0.2), old + 0.2)
-        errors.append(torch.maximum((values - returns) ** 2, (held - returns) ** 2) / 2)
+        errors.append(value_error(at_tokens(critic, sample)[:, 0], old, returns))
     return torch.cat(actor).mean(), torch.cat(errors).mean()
+
+
+def value_error(values, old, returns):
+    """Return PPO's clipped loss of each value."""
+    held = torch.minimum(torch.maximum(values, old - 0.2), old + 0.2)
+    return torch.maximum((values - returns) ** 2, (held - returns) ** 2) / 2
+
+
+def own_critic_model(folder):
+    """Return a language model with a second head: one number a token, at first 0."""
+    model = language_model(folder)
+    model.value_head = torch.nn.Linear(model.config.hidden_size, 1, dtype=torch.float64)
+    for x in model.value_head.parameters():
+        torch.nn.init.zeros_(x)
+    return model
+
+
+def own_critic(policy):
+    """Return the second head of a model as a model of its own."""
+    return lambda ids: SimpleNamespace(
+        logits=policy.value_head(policy.model(ids).last_hidden_state)
+    )
+
+
+def own_critic_loss(policy, samples, rows):
+    """Return the loss of PPO's policy and critic, where both are heads on one forward."""
+    actor, errors = [], []
+    for (context, tokens, logged), (old, advantages, returns) in zip(samples, rows, strict=True):
+        states = policy.model(torch.tensor([context + tokens])).last_hidden_state
+        states = states[0, len(context) - 1 : -1]
+        log_p = policy.lm_head(states).log_softmax(-1)
+        new = log_p.gather(-1, torch.tensor(tokens)[:, None])[:, 0]
+        actor.append(surrogate(new, logged, advantages))
+        errors.append(value_error(policy.value_head(states)[:, 0], old, returns))
+    return torch.cat(actor).mean() + 0.5 * torch.cat(errors).mean()
 
 
 def dpo(policy, reference, samples, beta):

@@ -171,6 +171,41 @@ def test_ppo_of_two_epochs_in_minibatches_steps_as_plain_torch_does(
     assert_same(weights, critic, "critic")
 
 
+@fl.program
+def own_critic(policy: fl.Model, prompts: fl.Prompts):
+    rollouts, scores = ops.score("reward", ops.generate(policy, prompts))
+    values = ops.values(policy, rollouts)
+    rewards = ops.token_rewards(scores, rollouts.mask)
+    advantages, returns = ops.gae(rewards, values, rollouts.mask)
+    advantages = ops.whiten(advantages, rollouts.mask)
+
+    def loss(new):
+        actor = ops.clipped_surrogate(new.logprobs, rollouts.logprobs, advantages)
+        error = ops.clipped_value(new.values, values, returns)
+        return ops.token_mean(actor, rollouts.mask) + 0.5 * ops.token_mean(error, rollouts.mask)
+
+    policy, _ = ops.update(policy, loss, rollouts)
+    policy, stats = ops.update(policy, loss, rollouts)
+    return policy, stats
+
+
+def test_ppo_of_a_policy_that_is_its_own_critic_steps_as_plain_torch_does(ran, model_folder):
+    record, metrics, weights = ran(own_critic)
+
+    policy = plain.own_critic_model(model_folder("llama"))
+    optimiser = plain.AdamW(policy)
+    for groups, scores in zip(record.groups, map(plain.flat, record.rewards), strict=True):
+        samples = plain.flat(groups)
+        rows = plain.ppo_batch(plain.own_critic(policy), policy, samples, scores, 0.0)
+        for _ in range(2):
+            loss = plain.own_critic_loss(policy, samples, rows)
+            last = loss.item(), optimiser.step(loss)
+
+    assert measured(metrics) == pytest.approx(last, abs=1e-9)
+    assert_same(weights, policy)
+    assert weights["policy", "value_head.weight"].any()
+
+
 def test_dpo_steps_as_plain_torch_does(ran, policy, reference):
     record, metrics, weights = ran(dpo, data=steps.TwoAnswers, beta=0.2)
 

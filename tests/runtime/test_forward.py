@@ -99,7 +99,7 @@ def test_outputs_of_another_head_are_refused(model_folder, batch):
 
     assert str(error.value) == snapshot("""\
 `values` needs a model with a head of one number; got a LlamaForCausalLM
-help: set the role's head in [models]: "lm", "value", "reward" or "token_reward"\
+help: set the role's head in [models]: "lm", "lm+value", "value", "token_reward", "reward"\
 """)
 
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any
 
+import attrs
 import numpy as np
 import torch
 from torch import Tensor
@@ -16,6 +17,7 @@ from flowrl.runtime.forward import full_precision
 from flowrl.runtime.models import ModelSpec, check_weights, load_model
 from flowrl.runtime.sampling import check_sampling, sample, uniforms
 from flowrl.runtime.stopping import Stops
+from flowrl.runtime.value_head import without_value_head
 
 KEEP = 0.75
 """Rows that ended leave the cache once fewer than this share of its rows are live."""
@@ -25,21 +27,22 @@ class HFGenerator:
     """Samples from a language model.
 
     Args:
-        spec: the model; in bfloat16 its weights are bfloat16.
+        spec: the model, of which the language head is read; in bfloat16 its weights are bfloat16.
         tokenizer: gives the end of sequence, and the text in which stop strings are looked for.
     """
 
     def __init__(self, spec: ModelSpec, tokenizer: Any) -> None:
         self.spec, self.tokenizer = spec, tokenizer
-        self.model: Any = load_model(spec, "lm").requires_grad_(False)
+        self.model: Any = load_model(attrs.evolve(spec, head="lm")).requires_grad_(False)
         self.version = 0
 
     def load(self, weights: Mapping[str, Tensor], version: int) -> None:
-        """Take new weights: shared where dtype and device agree, else copied.
+        """Take new weights: shared where dtype and device agree, else copied; no value head's.
 
         Raises:
             EngineError: a tensor is unknown, missing or of another shape.
         """
+        weights = without_value_head(weights)
         check_weights(self.model, weights)
         for name, own in self.model.state_dict(keep_vars=True).items():
             if name in weights:

@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from copy import deepcopy
+from pathlib import Path
 from typing import Any
 
 import optree
@@ -24,6 +25,7 @@ from flowrl.runtime.models import (
     weights_of,
 )
 from flowrl.runtime.schedule import TrainerOptions, learning_rate
+from flowrl.runtime.value_head import save_model
 
 
 class TorchScorer:
@@ -155,7 +157,11 @@ class TorchTrainer(TorchScorer):
         loss: Loss,
         step: int,
     ) -> Update:
-        """Take one optimiser step, or none if there is no token or `step` is before `start_step`.
+        """Take one optimiser step.
+
+        None is taken, and no moment or weight changes, before `start_step`, if there is no token,
+        or if the gradient is exactly zero: a batch whose mask or advantages leave nothing to
+        learn must not move weights by momentum and decay.
 
         Raises:
             EngineError: the loss or its gradient is not finite; no weight has changed.
@@ -208,10 +214,12 @@ class TorchTrainer(TorchScorer):
         return total.item()
 
     def _step(self, step: int) -> dict[str, float]:
-        """Clip the gradients and step."""
+        """Clip the gradients and step, if there are any."""
         parameters = list(self.model.parameters())
         norm = torch.nn.utils.clip_grad_norm_(parameters, self.options.max_grad_norm).item()
         self._check_finite("gradient norm", norm, step)
+        if norm == 0:
+            return {}
         rate = learning_rate(self.options, step)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
@@ -243,7 +251,7 @@ class TorchTrainer(TorchScorer):
         self.optimizer.load_state_dict(cloned(state["optimizer"]))  # it would keep what it is given
 
     def save(self, folder: str, dtype: str | None = None) -> None:
-        """Write a folder that transformers' `from_pretrained` loads.
+        """Write a folder that transformers' `from_pretrained` loads, a value head beside it.
 
         Args:
             folder: made if it does not exist.
@@ -251,7 +259,7 @@ class TorchTrainer(TorchScorer):
         """
         model = self.model if dtype is None else deepcopy(self.model).to(DTYPES[dtype])
         with quiet_transformers():
-            model.save_pretrained(folder)  # type: ignore[operator]
+            save_model(model, Path(folder))
 
 
 def cloned(tree: Any) -> Any:

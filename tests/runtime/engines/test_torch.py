@@ -211,6 +211,32 @@ def test_an_empty_batch_takes_no_step(model_folder, name):
         assert_close(trainer.state_dict(), before, rtol=0, atol=0)
 
 
+@pytest.mark.parametrize("name", ["token mean", "token mean in two passes"])
+def test_a_gradient_of_zero_takes_no_step(model_folder, batch, name):
+    loss, outputs = losses(batch)[name]
+    masked = attrs.evolve(loss, weights=torch.zeros_like(loss.weights))
+    trainer = trainer_of(model_folder("llama"), weight_decay=1.0)
+    trainer.update(batch, outputs, 1.0, loss, step=0)  # there is momentum now
+    before = trainer.state_dict()
+
+    done = trainer.update(batch, outputs, 1.0, masked, step=1)
+
+    assert (done.stats["grad_norm"], done.stats["learning_rate"]) == (0, 0)
+    assert_close(trainer.state_dict(), before, rtol=0, atol=0)
+
+
+def test_a_learning_rate_of_zero_changes_no_bit(model_folder, batch):
+    loss, outputs = losses(batch)["token mean"]
+    for dtype in ("float32", "bfloat16", "float64"):
+        trainer = trainer_of(model_folder("llama"), dtype, learning_rate=0.0, weight_decay=1.0)
+        before = trainer.state_dict()["weights"]
+
+        done = [trainer.update(batch, outputs, 1.0, loss, step) for step in range(2)]
+
+        assert all(each.stats["grad_norm"] > 0 for each in done)
+        assert_close(trainer.state_dict()["weights"], before, rtol=0, atol=0)
+
+
 @pytest.mark.parametrize("name", ["token mean", "pairs"])
 def test_no_weight_changes_before_the_start_step(model_folder, batch, name):
     loss, outputs = losses(batch)[name]
@@ -331,6 +357,36 @@ def test_bfloat16_keeps_small_updates_in_float32_weights(model_folder, batch):
     for name, weight in trainer.weights().items():
         assert weight.dtype == torch.float32
         assert not torch.equal(weight, before[name])
+
+
+def test_a_step_in_bfloat16_is_near_that_in_float32(model_folder, batch):
+    loss, outputs = losses(batch)["token mean"]
+    moves, norms = {}, {}
+    for dtype in ("float32", "bfloat16"):
+        trainer = trainer_of(model_folder("llama"), dtype)
+        before = trainer.state_dict()["weights"]
+        norms[dtype] = trainer.update(batch, outputs, 1.0, loss, step=0).stats["grad_norm"]
+        moved = [(w - before[name]).flatten() for name, w in trainer.weights().items()]
+        moves[dtype] = torch.cat(moved)
+
+    error = (moves["bfloat16"] - moves["float32"]).norm() / moves["float32"].norm()
+    assert 0 < error < 0.03  # a bfloat16 has 8 bits: 2**-8 of each product, over two layers
+    assert norms["bfloat16"] == pytest.approx(norms["float32"], rel=0.02)
+
+
+def test_steps_that_bfloat16_cannot_hold_add_up_in_float32(model_folder, batch):
+    loss, outputs = losses(batch)["token mean"]
+    trainer = trainer_of(model_folder("llama"), "bfloat16", learning_rate=1e-6, eps=1e-8)
+    start = {name: weight.clone() for name, weight in trainer.weights().items()}
+    large = {name: weight.abs() > 0.1 for name, weight in start.items()}
+
+    for step in range(3):
+        trainer.update(batch, outputs, 1.0, loss, step)
+
+    for name, weight in trainer.weights().items():
+        moved = (weight - start[name])[large[name]].abs()
+        assert 2e-6 < moved.max() < 4e-6  # three steps of about the learning rate
+        assert moved.max() < 0.1 * 2**-9  # the least that a bfloat16 of 0.1 can move
 
 
 def test_a_frozen_copy_scores_as_the_trainer_does(model_folder, batch):

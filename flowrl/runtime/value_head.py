@@ -1,0 +1,73 @@
+"""A value head beside the head of a language model: a policy that is its own critic."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from flowrl.errors import EngineError
+
+NAME = "value_head"
+FILE = f"{NAME}.safetensors"
+
+
+def add_value_head(model: Any, folder: Path) -> bool:
+    """Put a linear layer, hidden state to one number, where the model's own head reads.
+
+    Args:
+        model: a language model of transformers.
+        folder: may hold a value head, as `save_model` writes it; else it starts at zero.
+
+    Returns:
+        Whether the folder had one.
+
+    Raises:
+        EngineError: it has one of another model.
+    """
+    own = model.get_output_embeddings().weight
+    head = nn.Linear(own.shape[-1], 1, device=own.device, dtype=own.dtype)
+    for parameter in head.parameters():
+        nn.init.zeros_(parameter)
+    saved = (folder / FILE).is_file()
+    if saved:
+        head.load_state_dict(_read(folder / FILE, head))
+    model.add_module(NAME, head)
+    return saved
+
+
+def _read(file: Path, head: nn.Module) -> dict[str, Tensor]:
+    try:
+        tensors = load_file(file)
+    except SafetensorError as error:
+        hint = "save the model again, or remove the file: the head then starts at zero"
+        raise EngineError(f"`{file}` holds no tensors: {error}", hint=hint) from error
+    found, needed = _shapes(tensors), _shapes(head.state_dict())
+    if found != needed:
+        raise EngineError(
+            f"`{file}` holds {found}; the value head of this model needs {needed}",
+            hint="it belongs to another model: remove it, and the head starts at zero",
+        )
+    return tensors
+
+
+def _shapes(tensors: Mapping[str, Tensor]) -> str:
+    shown = (f"{name} {list(tensor.shape)}" for name, tensor in sorted(tensors.items()))
+    return ", ".join(shown) or "nothing"
+
+
+def without_value_head(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the weights of the language model alone."""
+    return {name: x for name, x in weights.items() if not name.startswith(f"{NAME}.")}
+
+
+def save_model(model: Any, folder: Path) -> None:
+    """Write a folder that transformers' `from_pretrained` loads, the value head in its own file."""
+    head = getattr(model, NAME, None)
+    if head is None:
+        model.save_pretrained(folder)
+        return
+    model.save_pretrained(folder, state_dict=without_value_head(model.state_dict()))
+    save_file(head.state_dict(), folder / FILE)
