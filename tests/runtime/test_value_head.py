@@ -241,3 +241,24 @@ def test_an_own_critic_is_sampled_copied_and_averaged(model_folder, tokenizer):
     assert metrics["gap"] < 1e-4
     assert after["policy", "value_head.weight"].any()
     assert metrics["kept"] > 0
+
+
+def test_an_own_critic_in_a_session_equals_the_compiled_one(model_folder, tokenizer):
+    traced = fl.trace(own_critic)
+    made = steps.executor(traced, steps.roles(traced, model_folder), tokenizer)
+    texts = steps.Texts(tokenizer, steps.TEXTS[:4])
+    carry, expected = steps.run(made, {"prompts": texts})
+
+    tokenizer.save_pretrained(model_folder("llama"))
+    score = lambda completions: steps.letters(("reward",), (), completions, (), 0).values[0]
+    sampling = Sampling(max_tokens=6)
+    with fl.session(rewards={"reward": score}, sampling=sampling, optimizer=steps.SMOOTH) as eager:
+        roles = ("target", "policy")
+        models = [eager.model(r, model_folder("llama"), head="lm+value") for r in roles]
+        *_, metrics = own_critic(*models, eager.prompts(list(texts.texts)))
+        trained = eager.host.models["policy"].engine.weights()
+
+        assert {name: float(metrics[name]) for name in ("moved", "gap")} == {
+            name: float(expected[name]) for name in ("moved", "gap")
+        }
+        assert_close(trained, dict(carry["policy"].engine.weights()), rtol=0, atol=0)
