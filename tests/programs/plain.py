@@ -55,11 +55,9 @@ class AdamW:
         self.steps = 0
 
     def step(self, loss):
-        """Change the weights, if there is a gradient; return its norm before clipping."""
+        """Change the weights; return the gradient's norm before clipping."""
         gradients = torch.autograd.grad(loss, self.weights)
         norm = sum(g.square().sum() for g in gradients).sqrt()
-        if norm == 0:  # every token clipped: no momentum, no decay
-            return 0.0
         self.steps += 1
         first, second = (1 - beta**self.steps for beta in BETAS)
         for w, g, (m, v) in zip(self.weights, gradients, self.moments, strict=True):

@@ -159,9 +159,8 @@ class TorchTrainer(TorchScorer):
     ) -> Update:
         """Take one optimiser step.
 
-        None is taken, and no moment or weight changes, before `start_step`, if there is no token,
-        or if the gradient is exactly zero: a batch whose mask or advantages leave nothing to
-        learn must not move weights by momentum and decay.
+        None is taken, and no moment or weight changes, before `start_step` or if there is no
+        token. A gradient of zero is a step as in torch: momentum and weight decay go on.
 
         Raises:
             EngineError: the loss or its gradient is not finite; no weight has changed.
@@ -214,12 +213,10 @@ class TorchTrainer(TorchScorer):
         return total.item()
 
     def _step(self, step: int) -> dict[str, float]:
-        """Clip the gradients and step, if there are any."""
+        """Clip the gradients and step."""
         parameters = list(self.model.parameters())
         norm = torch.nn.utils.clip_grad_norm_(parameters, self.options.max_grad_norm).item()
         self._check_finite("gradient norm", norm, step)
-        if norm == 0:
-            return {}
         rate = learning_rate(self.options, step)
         for group in self.optimizer.param_groups:
             group["lr"] = rate

@@ -211,20 +211,6 @@ def test_an_empty_batch_takes_no_step(model_folder, name):
         assert_close(trainer.state_dict(), before, rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("name", ["token mean", "token mean in two passes"])
-def test_a_gradient_of_zero_takes_no_step(model_folder, batch, name):
-    loss, outputs = losses(batch)[name]
-    masked = attrs.evolve(loss, weights=torch.zeros_like(loss.weights))
-    trainer = trainer_of(model_folder("llama"), weight_decay=1.0)
-    trainer.update(batch, outputs, 1.0, loss, step=0)  # there is momentum now
-    before = trainer.state_dict()
-
-    done = trainer.update(batch, outputs, 1.0, masked, step=1)
-
-    assert (done.stats["grad_norm"], done.stats["learning_rate"]) == (0, 0)
-    assert_close(trainer.state_dict(), before, rtol=0, atol=0)
-
-
 def test_a_learning_rate_of_zero_changes_no_bit(model_folder, batch):
     loss, outputs = losses(batch)["token mean"]
     for dtype in ("float32", "bfloat16", "float64"):
