@@ -342,6 +342,18 @@ def test_a_reader_that_stops_early_is_no_error():
     assert (process.returncode, said) == (0, b"")
 
 
+def test_a_program_that_a_set_names_is_located_at_the_set(told, run_file):
+    _, _, error = told("check", run_file(), "--set", "program.name=nosuch")
+
+    folder = str(Path(cli.__file__).parent.parent)
+    assert error.replace(folder, "ROOT") == snapshot("""\
+error: grpo.py has no program `nosuch`
+  ROOT/programs/grpo.py
+  --set program.name=nosuch
+help: it has grpo
+""")
+
+
 def test_a_program_file_that_leaves_is_an_error(told, tmp_path):
     (tmp_path / "leaves.py").write_text("import sys\n\nsys.exit(0)\n")
 

@@ -8,7 +8,7 @@ from flowrl.compiler.groups import check_groups
 from flowrl.config.batches import batch_sentence, check_batches
 from flowrl.config.programs import load_program
 from flowrl.config.run_file import RunFile
-from flowrl.errors import RunFileError
+from flowrl.errors import ProgramError, RunFileError
 from flowrl.ir.graph import Graph
 from flowrl.ir.program import Input, Kind
 from flowrl.ops.control import Minibatches, SampleUntil
@@ -23,7 +23,13 @@ def trace_run(run: RunFile) -> Traced:
     Raises:
         FlowrlError: there is no such program, a hyperparameter is wrong, or the program is.
     """
-    program = load_program(run.program_file, run.program.name)
+    try:
+        program = load_program(run.program_file, run.program.name)
+    except ProgramError as error:
+        if run.program.name is None:
+            raise
+        asked, hint = run.where("program.name"), error.hint
+        raise ProgramError(error.problem, where=error.where, made=[asked], hint=hint) from error
     hyperparameters = run.hyperparameters(program.signature)
     with locating(run.program_file):
         return trace(program, sampling_of(run), **hyperparameters)

@@ -7,6 +7,7 @@ import attrs
 
 from flowrl.compiler.findings import findings
 from flowrl.config.check import batches
+from flowrl.config.inert import inert_keys
 from flowrl.config.run_file import RunFile, load_run_file
 from flowrl.errors import EngineError, FlowrlError
 from flowrl.ir.program import Kind
@@ -37,7 +38,8 @@ def run_file(path: str, sets: tuple[str, ...] = ()) -> Path:
         lowered = lower(run)
         show.note(batches(run, lowered.graph))
         traced = lowered.traced
-        for finding in findings(traced.program, traced.hyperparameters, traced.sampling):
+        found = findings(traced.program, traced.hyperparameters, traced.sampling)
+        for finding in [*inert_keys(run, lowered.graph), *found]:
             show.note(finding)
         with opened(run, lowered, show.note) as ready:
             try:

@@ -215,7 +215,7 @@ def vowels(completions):
         (
             "return [0.5] * (len(completions) - 1)",
             snapshot(
-                "the reward function `reward.py:vowels` returned 0 scores for 1 completion, and before that returned 15 scores for 16 completions"
+                "the reward function `reward.py:vowels` returned 15 scores for 16 completions"
             ),
         ),
         (

@@ -147,6 +147,14 @@ def test_a_kl_in_both_reward_and_loss_is_said(folder, dual, capsys):
     assert "A KL is" not in capsys.readouterr().out
 
 
+def test_a_table_that_changes_nothing_is_said(folder, capsys):
+    folder.run("grpo", "optimizer.reference.eps=1e-6")
+
+    assert capsys.readouterr().out.splitlines()[1] == snapshot(
+        "[optimizer.reference] changes nothing: the program doesn't update `reference` (--set optimizer.reference.eps=1e-6)."
+    )
+
+
 def test_data_that_end_before_the_run_does(refused):
     assert refused("grpo", "data.epochs=1", "train.steps=3", kind=DataError) == snapshot("""\
 the run draws 12 rows (`train.steps` = 3 x `train.prompts_per_step` = 4), and there are 8: `epochs` = 1 x 8 rows
