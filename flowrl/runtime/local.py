@@ -23,6 +23,7 @@ class RoleSetup:
     Attributes:
         model: what to load.
         generator: the engine that samples from it.
+        generator_device: where that engine lives, if not where the model is trained.
         sampling: how, where the program is silent.
         sequences_per_block: how many sequences the generator computes together.
         trainer: the engine that runs it forward and trains it.
@@ -31,6 +32,7 @@ class RoleSetup:
 
     model: ModelSpec
     generator: str = "hf"
+    generator_device: str | None = None
     sampling: Sampling = attrs.field(factory=Sampling)
     sequences_per_block: int = 64
     trainer: str = "torch"
@@ -166,7 +168,9 @@ def load_models(
 
 def load_generator(setup: RoleSetup, tokenizer: Any) -> Generator:
     """Return the engine that samples from a role."""
-    made: Generator = load("generate", setup.generator)(setup.model, tokenizer)
+    device = setup.generator_device or setup.model.device
+    spec = attrs.evolve(setup.model, device=device)
+    made: Generator = load("generate", setup.generator)(spec, tokenizer)
     return made
 
 

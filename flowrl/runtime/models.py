@@ -97,7 +97,17 @@ def load_model(
     if missing or (head == "lm+value" and not add_value_head(model, Path(spec.path))):
         kind = head.removeprefix("lm+")
         log.info("%s has no %s head yet: it starts at zero", spec.path, kind)
-    return _aligned(model).to(spec.device).eval()
+    return _placed(_aligned(model), spec)
+
+
+def _placed(model: nn.Module, spec: ModelSpec) -> nn.Module:
+    if spec.device.startswith("cuda") and not torch.cuda.is_available():
+        raise EngineError(
+            f"`{spec.path}` is to live on a GPU, but torch finds none here",
+            hint="give its pool no gpus, or install a torch and a driver for the GPU; "
+            "`cluster.num_gpus` emulates GPUs",
+        )
+    return model.to(spec.device).eval()
 
 
 def _aligned(model: nn.Module) -> nn.Module:

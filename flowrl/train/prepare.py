@@ -33,9 +33,11 @@ def role_setup(run: RunFile, role: str) -> RoleSetup:
     options = {f.name: getattr(settings, f.name) for f in attrs.fields(type(settings))}
     options.pop("roles", None)
     local = run.resolve(model.path)
+    path = str(local) if local.exists() else model.path
     return RoleSetup(
-        model=ModelSpec(str(local) if local.exists() else model.path, model.head, model.dtype),
+        model=ModelSpec(path, model.head, model.dtype, _device(run, role, "train")),
         generator=generate.engine,
+        generator_device=_device(run, role, "generate"),
         sampling=Sampling(
             max_tokens=generate.max_tokens, min_tokens=generate.min_tokens, stop=generate.stop
         ),
@@ -48,6 +50,14 @@ def role_setup(run: RunFile, role: str) -> RoleSetup:
             packing=train.packing,
         ),
     )
+
+
+def _device(run: RunFile, role: str, use: str) -> str:
+    """Return where a use of a role lives: on the GPU if its pool has any that aren't emulated."""
+    cluster = cluster_of(run)
+    name = cluster.pool_of(role, use)
+    gpus = next(pool.gpus for pool in cluster.pools if pool.name == name)
+    return "cuda" if gpus and run.cluster.num_gpus is None else "cpu"
 
 
 def load_tokenizers(lowered: Lowered) -> dict[str, Any]:

@@ -1,9 +1,19 @@
 """What is wrong is found before a model loads, with key, value and rule."""
 
 import pytest
+import torch
 from inline_snapshot import snapshot
 
-from flowrl.errors import DataError, FlowrlError, ProgramError, RewardError, RunFileError
+from flowrl.config.run_file import load_run_file
+from flowrl.errors import (
+    DataError,
+    EngineError,
+    FlowrlError,
+    ProgramError,
+    RewardError,
+    RunFileError,
+)
+from flowrl.train.prepare import role_setup
 from tests.train.conftest import REFERENCE, ROWS, SCORED, make_tokenizer
 
 DUAL = """
@@ -266,3 +276,30 @@ def test_no_row_left_is_an_error(long_rows, refused):
 no row is left
 train.jsonl: 0 rows, 12 skipped: 12 long prompt (train.jsonl:1, train.jsonl:2, train.jsonl:3, ...)\
 """)
+
+
+def test_a_model_lives_on_the_gpus_of_its_pool_unless_they_are_emulated(folder):
+    pools = """
+[cluster]
+executor = "ray"
+[cluster.pools.train]
+roles = ["policy.train", "reference"]
+[cluster.pools.rollout]
+gpus = 1
+roles = ["policy.generate"]
+"""
+    path = folder.write("grpo", added=pools)
+
+    real = role_setup(load_run_file(path), "policy")
+    emulated = role_setup(load_run_file(path, ("cluster.num_gpus=1",)), "policy")
+
+    assert (real.model.device, real.generator_device) == ("cpu", "cuda")
+    assert (emulated.model.device, emulated.generator_device) == ("cpu", "cpu")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
+def test_a_gpu_that_is_not_there(folder):
+    pools = "[cluster.pools.main]\ngpus = 1\n"
+
+    with pytest.raises(EngineError, match="is to live on a GPU, but torch finds none here"):
+        folder.run("grpo", added=pools)
