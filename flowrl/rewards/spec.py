@@ -31,7 +31,7 @@ class RewardSpec:
     options: Mapping[str, Any] = attrs.field(factory=dict)
     """Keyword arguments of the function; of the task's scorer for `reasoning_gym:TASK`."""
     time_limit: float = attrs.field(default=10.0, validator=gt(0))
-    """Seconds that one call may take."""
+    """Seconds that one call may take; importing the functions may take 60."""
     batch: int = attrs.field(default=64, validator=ge(1))
     """Most completions in one call."""
 

@@ -197,7 +197,9 @@ def test_a_function_that_cannot_be_imported_is_an_error_at_the_start(write, pool
     )
     write("def f(completions): ...", "other.py")
 
-    with pytest.raises(RewardError, match="importing `rewards.py:f` ended its process \\(exit code 7\\)"):
+    with pytest.raises(
+        RewardError, match=r"importing `rewards\.py:f` ended its process \(exit code 7\)"
+    ):
         pool("rewards.py:f")
     with pytest.raises(RewardError, match="no function `ff` \\(did you mean `f`\\?\\)"):
         pool("other.py:ff")
