@@ -1,6 +1,6 @@
 """The op kinds that run a model or the outside world; engines and reward workers perform them."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import attrs
 
@@ -25,6 +25,12 @@ class ModelOp(Op):
 
     use: str
     """`generate`, `train` or `score`: what the model is used for."""
+    head: ClassVar[str] = ""
+    """The head of the model that it reads, if it matters which: `lm`, `value`, ..."""
+
+    def heads(self) -> set[str]:
+        """Return the heads of the model that it reads."""
+        return {self.head} if self.head else set()
 
 
 def _model(type: Type) -> ModelType:
@@ -60,6 +66,7 @@ class Generate(ModelOp):
     axes: tuple[Axis, Axis] = attrs.field(repr=False)
     number: int = attrs.field(repr=False)
     use = "generate"
+    head = "lm"
     results = ("tokens", "logprobs", "mask", "truncated", "version")
 
     def infer(self, model: Type, context: Type, rows: Type) -> tuple[Type, ...]:
@@ -86,6 +93,7 @@ class Logprobs(ModelOp):
 
     temperature: float
     use = "score"
+    head = "lm"
 
     def infer(self, model: Type, context: Type, tokens: Type) -> tuple[Type, ...]:
         """model, i32[..., context], i32[..., token] -> f32[..., token]."""
@@ -103,6 +111,7 @@ class Collision(ModelOp):
 
     temperature: float
     use = "score"
+    head = "lm"
 
     def infer(self, model: Type, context: Type, tokens: Type) -> tuple[Type, ...]:
         """model, i32[..., context], i32[..., token] -> f32[..., token]."""
@@ -115,6 +124,7 @@ class Values(ModelOp):
     """See `values`."""
 
     use = "score"
+    head = "value"
 
     def infer(self, model: Type, context: Type, tokens: Type) -> tuple[Type, ...]:
         """model, i32[..., context], i32[..., token] -> f32[..., token]."""
@@ -128,6 +138,10 @@ class Rewards(ModelOp):
 
     per: str
     use = "score"
+
+    def heads(self) -> set[str]:
+        """A head of one number a sample, or a token."""
+        return {"token_reward" if self.per == "token" else "reward"}
 
     def infer(self, model: Type, context: Type, tokens: Type) -> tuple[Type, ...]:
         """model, i32[..., context], i32[..., token] -> f32[...] or f32[..., token]."""
@@ -183,6 +197,11 @@ class Update(ModelOp):
         """The outputs of the model that the loss reads: `logprobs`, `entropy`, ..."""
         names = [n.removeprefix(NEW) for n, _ in self.loss.inputs if n.startswith(NEW)]
         return tuple(name for name in names if name != "version")
+
+    def heads(self) -> set[str]:
+        """Those that give what the loss reads."""
+        of = {"values": "value", "rewards": "reward"}
+        return {of.get(name, "lm") for name in self.reads}
 
     def result_names(self, count: int) -> tuple[str, ...]:
         """The model, and its statistics."""

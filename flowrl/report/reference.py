@@ -61,8 +61,8 @@ that lacks the last axes is broadcast, as `f32[prompt, sample]` into `f32[prompt
 `ops.align` brings rows of one origin into the order of another.
 
 **Provenance.** `{policy.0 T=1 sampled}` says: of the model `policy` after 0 updates in this step,
-at temperature 1, reported by the engine that sampled. A difference needs equal temperature, top_p
-and top_k on both sides; a ratio needs the same model too, in any versions.
+at temperature 1, reported by the engine that sampled. A difference needs equal temperature, top_p,
+top_k and min_tokens on both sides; a ratio needs the same model too, in any versions.
 
 **Models are linear.** `update` and `ema` use up a version and make the next; nothing may use the
 old one afterwards. Data may be used any number of times.

@@ -1,7 +1,7 @@
 """Load the models that a graph uses into engines of this process."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import attrs
 import torch
@@ -9,7 +9,7 @@ import torch
 from flowrl.errors import EngineError
 from flowrl.ir.graph import Graph, Node, Value
 from flowrl.ir.types import ModelType
-from flowrl.ops.model import Ema, Generate, ModelOp, Rewards, Update, Values
+from flowrl.ops.model import Ema, Generate, ModelOp, Update
 from flowrl.runtime.engine import Generator, Sampling, load
 from flowrl.runtime.host import Host, Resident
 from flowrl.runtime.models import Head, ModelSpec
@@ -86,15 +86,7 @@ class Uses:
 
 
 def _heads(node: Node) -> set[Head]:
-    op = node.op
-    if isinstance(op, Values):
-        return {"value"}
-    if isinstance(op, Rewards):
-        return {"token_reward" if op.per == "token" else "reward"}
-    if isinstance(op, Update):
-        of: dict[str, Head] = {"values": "value", "rewards": "reward"}
-        return {of.get(name, "lm") for name in op.reads}
-    return {"lm"} if op.name in ("generate", "logprobs", "collision") else set()
+    return cast(set[Head], node.op.heads()) if isinstance(node.op, ModelOp) else set()
 
 
 def uses_of(graph: Graph) -> dict[str, Uses]:
