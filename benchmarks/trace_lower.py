@@ -1,6 +1,6 @@
 """Time of tracing and lowering each program, in milliseconds: median of 50, in one process.
 
-    python benchmarks/trace_lower.py
+Run it by `python benchmarks/trace_lower.py`.
 """
 
 import statistics

@@ -44,7 +44,15 @@ def test_an_evaluation_reports_samples_greedy_and_pass_at_k(heldout):
     assert [line["step"] for line in lines] == [0, 2, 3]
     names = {name.removeprefix("eval/") for name in lines[0]} - {"step"}
     assert names == snapshot(
-        {'greedy', 'pass_at_2', 'reward', 'reward/errors', 'reward/recovered', 'reward/timeouts', 'tokens'}
+        {
+            "greedy",
+            "pass_at_2",
+            "reward",
+            "reward/errors",
+            "reward/recovered",
+            "reward/timeouts",
+            "tokens",
+        }
     )
     assert all(0 <= line["eval/pass_at_2"] <= 1 for line in lines)
     assert lines[0]["eval/reward"] != lines[2]["eval/reward"]
