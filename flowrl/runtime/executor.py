@@ -111,18 +111,13 @@ class LocalExecutor:
         known = [values.get(name) for name, _ in self.graph.inputs]
         outputs = Interpreter(self.host).run(self.graph, known)
         named = dict(zip((name for name, _ in self.graph.outputs), outputs, strict=True))
-        metrics = {
-            name.removeprefix("metrics."): float(value)
-            for name, value in named.items()
-            if name.startswith("metrics.")
-        }
         return Step(
             {
                 spec.name: next_carry(spec, carry, named)
                 for spec in self.inputs
                 if spec.name in carry
             },
-            {**metrics, **self.host.counts},
+            {**metrics_of(named), **self.host.counts},
             dict(self.host.seconds),
             time.perf_counter() - start,
         )
@@ -143,20 +138,21 @@ def carried(spec: Input, carry: Carry) -> dict[str, Any]:
     """Return the values of the graph's inputs that a model or carried value makes."""
     if spec.kind is Kind.MODEL:
         return {spec.name: carry.get(spec.name)}
-    leaves, names = flatten(carry[spec.name])[0], leaf_names(carry[spec.name])
+    leaves, names = flatten(carry[spec.name])[0], leaf_names(carry[spec.name], spec.name)
     tensors = [torch.as_tensor(x, dtype=torch.get_default_dtype()) for x in leaves]
-    return {_dotted(spec.name, n): x for n, x in zip(names, tensors, strict=True)}
+    return dict(zip(names, tensors, strict=True))
 
 
 def next_carry(spec: Input, carry: Carry, named: Mapping[str, Any]) -> Any:
     """Return a model or carried value after a step, of the graph's outputs by name."""
     if spec.kind is Kind.MODEL:
         return named.get(spec.name, carry[spec.name])
-    leaves, unflatten = flatten(carry[spec.name])
-    names = leaf_names(carry[spec.name])
-    assert len(leaves) == len(names)
-    return unflatten([float(named[_dotted(spec.name, name)]) for name in names])
+    unflatten = flatten(carry[spec.name])[1]
+    return unflatten([float(named[name]) for name in leaf_names(carry[spec.name], spec.name)])
 
 
-def _dotted(name: str, leaf: str) -> str:
-    return f"{name}.{leaf}" if leaf else name
+def metrics_of(named: Mapping[str, Any]) -> dict[str, float]:
+    """Return the metrics among the graph's outputs by name."""
+    prefix = "metrics."
+    found = {name: x for name, x in named.items() if name.startswith(prefix)}
+    return {name.removeprefix(prefix): float(x) for name, x in found.items()}

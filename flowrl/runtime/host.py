@@ -95,9 +95,10 @@ class Host:
         sequences_per_block: for each role, how many sequences a generator computes together.
         seed: of the run.
         step: the number of this step.
-        cursor: the place in the data of each input.
+        cursors: the place in the data of each input.
         counts: what was counted in this step, such as `reward/errors`.
         seconds: time spent in this step by kind of op.
+        loaded: for each role, the model and version that its generator has.
     """
 
     models: dict[str, Resident] = attrs.field(factory=dict)

@@ -16,7 +16,7 @@ from flowrl.ir.program import Kind
 from flowrl.ops.model import Generate
 from flowrl.runtime.channels import Line
 from flowrl.runtime.controller import EXAMPLES, IDS, PROMPTS, Controller, Held, Place
-from flowrl.runtime.executor import Carry, Step, carried, next_carry
+from flowrl.runtime.executor import Carry, Step, carried, metrics_of, next_carry
 from flowrl.runtime.job import Job, Loan, Setup
 from flowrl.runtime.local import uses_of
 from flowrl.runtime.pools import Pools
@@ -125,8 +125,7 @@ class RayExecutor:
         counts, seconds = self._counted(ray.get(counted))
         return Step(
             {s.name: next_carry(s, carry, named) for s in self.job.inputs if s.name in carry},
-            {n.removeprefix("metrics."): x for n, x in named.items() if n.startswith("metrics.")}
-            | counts,
+            metrics_of(named) | counts,
             seconds,
             time.perf_counter() - start,
         )
