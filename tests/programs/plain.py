@@ -158,14 +158,19 @@ def dpo(policy, reference, samples, beta):
     return torch.stack(losses).mean()
 
 
-def rloo(policy, groups, rewards):
+def rloo(policy, reference, groups, rewards, kl_coef):
     """REINFORCE of whole sequences against the mean of the others."""
-    terms = []
+    gains = []
     for group, scores in zip(groups, rewards, strict=True):
-        for sample, score in zip(group, scores, strict=True):
-            others = (sum(scores) - score) / (len(scores) - 1)
-            terms.append(-(score - others) * logprobs(policy, sample).sum())
-    return torch.stack(terms).mean()
+        costs = [kl_coef * summed_ratio(reference, sample) for sample in group]
+        scores = [score - cost for score, cost in zip(scores, costs, strict=True)]
+        gains += [s - (sum(scores) - s) / (len(scores) - 1) for s in scores]
+    return reinforce_answers(policy, flat(groups), gains)
+
+
+def summed_ratio(reference, sample):
+    """Return the log-ratio of a whole sample, sampler against reference."""
+    return (torch.tensor(sample[2]) - logprobs(reference, sample).detach()).sum()
 
 
 def dr_grpo(policy, groups, rewards, horizon, temperature):
@@ -178,20 +183,31 @@ def dr_grpo(policy, groups, rewards, horizon, temperature):
     return torch.stack(terms).mean()
 
 
-def dapo(policy, groups, rewards):
-    """Return the loss of groups that all have a signal, with an entropy bonus."""
+def dapo(policy, groups, rewards, max_len, cache_len):
+    """Return the loss of groups that all have a signal before long samples are penalised."""
     terms = []
-    for group, scores in zip(groups, map(torch.tensor, rewards), strict=True):
+    for group, scores in zip(groups, rewards, strict=True):
+        over = [len(sample[1]) - (max_len - cache_len) for sample in group]
+        scores = torch.tensor(scores) - torch.tensor(over).clamp(0, cache_len) / cache_len
         for sample, score in zip(group, scores, strict=True):
             advantage = (score - scores.mean()) / (scores.std() + 1e-6)
-            new, entropy = logprobs_and_entropy(policy, sample)
-            terms.append(surrogate(new, sample[2], advantage, 0.2, 0.28) - 0.01 * entropy)
+            terms.append(surrogate(logprobs(policy, sample), sample[2], advantage, 0.2, 0.28))
     return torch.cat(terms).mean()
 
 
-def reinforce(policy, samples, advantages):
+def reinforce(policy, samples, advantages, entropy_coef):
+    """REINFORCE of tokens, with an entropy bonus."""
+    terms = []
+    for sample, advantage in zip(samples, advantages, strict=True):
+        new, entropy = logprobs_and_entropy(policy, sample)
+        terms.append(-advantage * new - entropy_coef * entropy)
+    return torch.cat(terms).mean()
+
+
+def reinforce_answers(policy, samples, advantages):
+    """REINFORCE of whole sequences."""
     pairs = zip(samples, advantages, strict=True)
-    return torch.cat([-advantage * logprobs(policy, sample) for sample, advantage in pairs]).mean()
+    return torch.stack([-a * logprobs(policy, sample).sum() for sample, a in pairs]).mean()
 
 
 def sft(policy, samples):

@@ -10,14 +10,16 @@ from torch.testing import assert_close
 
 import flowrl as fl
 from flowrl import ops
-from flowrl.functional.ragged import Ragged
 from flowrl.runtime.engines.torch import TorchTrainer
 from flowrl.runtime.host import Scores
-from flowrl.runtime.rows import ExampleBatch
 from flowrl.runtime.schedule import TrainerOptions
+from programs.dapo import dapo
 from programs.dpo import dpo
+from programs.dr_grpo import dr_grpo
 from programs.grpo import grpo
 from programs.ppo import ppo
+from programs.remax import remax
+from programs.rloo import rloo
 from programs.sft import sft
 from tests.programs import plain
 from tests.runtime import steps
@@ -70,21 +72,11 @@ class Record(steps.FixedTokens):
         return [samples for name, samples in self.updates if name == role]
 
 
-class OneAnswer(steps.TwoAnswers):
-    """A cursor over examples whose first token is not trained."""
-
-    def take(self, count):
-        pairs = super().take(count)
-        tokens = Ragged.of_rows(pairs.tokens.rows()[::2], torch.int64)
-        mask = Ragged.of_rows([[False, *[True] * (len(t) - 1)] for t in tokens.rows()], torch.bool)
-        return ExampleBatch(pairs.rows, pairs.context, tokens, mask)
-
-
 @pytest.fixture
 def ran(model_folder, tokenizer, monkeypatch):
     """Return a function that takes two steps of a program: its record, metrics and last weights."""
 
-    def run(program, *, data=steps.Texts, **hyperparameters):
+    def run(program, sampling=None, /, **hyperparameters):
         record, update = Record(), TorchTrainer.update
 
         def spy(self, batch, *rest):
@@ -93,11 +85,10 @@ def ran(model_folder, tokenizer, monkeypatch):
             return update(self, batch, *rest)
 
         monkeypatch.setattr(TorchTrainer, "update", spy)
-        traced = fl.trace(program, **hyperparameters)
+        traced = fl.trace(program, sampling, **hyperparameters)
         roles = steps.roles(traced, model_folder, dtype="float64", options=OPTIONS)
         made = steps.executor(traced, roles, tokenizer, generator=record, score=record.score)
-        cursors = {spec.name: data(tokenizer) for spec in traced.inputs if spec.kind == "data"}
-        carry, metrics = steps.run(made, cursors, steps=2)
+        carry, metrics = steps.run(made, steps.cursors(traced, tokenizer), steps=2)
         return record, metrics, steps.weights(carry)
 
     return run
@@ -207,7 +198,7 @@ def test_ppo_of_a_policy_that_is_its_own_critic_steps_as_plain_torch_does(ran, m
 
 
 def test_dpo_steps_as_plain_torch_does(ran, policy, reference):
-    record, metrics, weights = ran(dpo, data=steps.TwoAnswers, beta=0.2)
+    record, metrics, weights = ran(dpo, beta=0.2)
 
     pairs = record.updated("policy")
     last = follow(policy, [partial(plain.dpo, policy, reference, p, 0.2) for p in pairs])
@@ -217,7 +208,7 @@ def test_dpo_steps_as_plain_torch_does(ran, policy, reference):
 
 
 def test_sft_steps_as_plain_torch_does(ran, policy):
-    record, metrics, weights = ran(sft, data=OneAnswer)
+    record, metrics, weights = ran(sft)
 
     last = follow(
         policy, [partial(plain.sft, policy, samples) for samples in record.updated("policy")]
@@ -227,43 +218,18 @@ def test_sft_steps_as_plain_torch_does(ran, policy):
     assert_same(weights, policy)
 
 
-@fl.program
-def rloo(policy: fl.Model, prompts: fl.Prompts):
-    rollouts, rewards = ops.score("reward", ops.generate(policy, prompts, n=3))
-    advantages = ops.leave_one_out(rewards)
-
-    def loss(new):
-        return ops.sequence_sum_mean(ops.reinforce(new.logprobs, advantages), rollouts.mask)
-
-    policy, stats = ops.update(policy, loss, rollouts)
-    return policy, stats
-
-
-def test_rloo_steps_as_plain_torch_does(ran, policy):
-    record, metrics, weights = ran(rloo)
+def test_rloo_steps_as_plain_torch_does(ran, policy, reference):
+    record, metrics, weights = ran(rloo, samples=3, kl_coef=0.3)
 
     batches = zip(record.groups, record.rewards, strict=True)
-    last = follow(policy, [partial(plain.rloo, policy, *b) for b in batches])
+    last = follow(policy, [partial(plain.rloo, policy, reference, *b, 0.3) for b in batches])
 
     assert measured(metrics) == last
     assert_same(weights, policy)
 
 
-@fl.program
-def dr_grpo(policy: fl.Model, prompts: fl.Prompts):
-    rollouts, rewards = ops.score("reward", ops.generate(policy, prompts, n=3, temperature=0.7))
-    advantages = ops.group_advantage(rewards, norm_by_std=False)
-
-    def loss(new):
-        terms = ops.clipped_surrogate(new.logprobs, rollouts.logprobs, advantages)
-        return ops.horizon_mean(terms, rollouts.mask, horizon=8)
-
-    policy, stats = ops.update(policy, loss, rollouts)
-    return policy, stats
-
-
 def test_dr_grpo_at_another_temperature_steps_as_plain_torch_does(ran, policy):
-    record, metrics, weights = ran(dr_grpo)
+    record, metrics, weights = ran(dr_grpo, {"policy": {"temperature": 0.7}}, samples=3, horizon=8)
 
     batches = zip(record.groups, record.rewards, strict=True)
     last = follow(policy, [partial(plain.dr_grpo, policy, *b, 8, 0.7) for b in batches])
@@ -272,28 +238,8 @@ def test_dr_grpo_at_another_temperature_steps_as_plain_torch_does(ran, policy):
     assert_same(weights, policy)
 
 
-@fl.program
-def dapo(policy: fl.Model, prompts: fl.Prompts):
-    def draw(prompts):
-        return ops.score("reward", ops.generate(policy, prompts, n=2))
-
-    (rollouts, rewards), _, drawn = ops.sample_until(
-        draw, lambda drawn: ops.has_signal(drawn[1]), prompts, groups=3, rounds=6
-    )
-    advantages = ops.group_advantage(rewards)
-
-    def loss(new):
-        terms = ops.clipped_surrogate(
-            new.logprobs, rollouts.logprobs, advantages, clip=0.2, clip_high=0.28
-        )
-        return ops.token_mean(terms - 0.01 * new.entropy, rollouts.mask)
-
-    policy, stats = ops.update(policy, loss, rollouts)
-    return policy, stats | {"drawn": drawn.float()}
-
-
 def test_dapo_steps_as_plain_torch_does(ran, policy):
-    record, metrics, weights = ran(dapo)
+    record, metrics, weights = ran(dapo, groups=3, samples=2, overlong=(8, 6))
 
     pairs = list(zip(plain.flat(record.groups), plain.flat(record.rewards), strict=True))
     assert metrics["drawn"] > 4
@@ -302,35 +248,21 @@ def test_dapo_steps_as_plain_torch_does(ran, policy):
         [pair for pair in draws if len(set(pair[1])) > 1][:3]
         for draws in (pairs[: -len(second)], second)
     ]
-    last = follow(policy, [partial(plain.dapo, policy, *zip(*k, strict=True)) for k in kept])
+    last = follow(policy, [partial(plain.dapo, policy, *zip(*k, strict=True), 8, 6) for k in kept])
 
     assert measured(metrics) == last
     assert_same(weights, policy)
 
 
-@fl.program
-def remax(policy: fl.Model, prompts: fl.Prompts):
-    rollouts, scores = ops.score("reward", ops.generate(policy, prompts, n=2))
-    _, greedy = ops.score("reward", ops.generate(policy, prompts, temperature=0.0))
-    baseline = ops.align(greedy, to=rollouts).mean(over="sample")
-    advantages = ops.remax(ops.token_rewards(scores, rollouts.mask), rollouts.mask, baseline)
-
-    def loss(new):
-        return ops.token_mean(ops.reinforce(new.logprobs, advantages), rollouts.mask)
-
-    policy, stats = ops.update(policy, loss, rollouts)
-    return policy, stats
-
-
 def test_remax_steps_as_plain_torch_does(ran, policy):
-    record, metrics, weights = ran(remax)
+    record, metrics, weights = ran(remax, samples=2)
 
     losses = []
     for turn in (0, 2):
         sampled, greedy = record.rewards[turn : turn + 2]
         gains = [s - b for many, (b,) in zip(sampled, greedy, strict=True) for s in many]
         samples = plain.flat(record.groups[turn])
-        losses.append(partial(plain.reinforce, policy, samples, gains))
+        losses.append(partial(plain.reinforce_answers, policy, samples, gains))
     last = follow(policy, losses)
 
     assert measured(metrics) == last
@@ -343,20 +275,23 @@ def running(policy: fl.Model, prompts: fl.Prompts, mean: fl.Carry = fl.Carry(0.5
     advantages = rewards - mean
 
     def loss(new):
-        return ops.token_mean(ops.reinforce(new.logprobs, advantages), rollouts.mask)
+        terms = ops.reinforce(new.logprobs, advantages) - 0.01 * new.entropy
+        return ops.token_mean(terms, rollouts.mask)
 
     policy, stats = ops.update(policy, loss, rollouts)
     return policy, 0.9 * mean + 0.1 * rewards.mean(), stats
 
 
-def test_reinforce_with_a_running_baseline_steps_as_plain_torch_does(ran, policy):
+def test_reinforce_with_a_running_baseline_and_an_entropy_bonus_steps_as_plain_torch_does(
+    ran, policy
+):
     record, metrics, weights = ran(running)
 
     mean, losses = 0.5, []
     for groups, rewards in zip(record.groups, record.rewards, strict=True):
         scores = plain.flat(rewards)
         gains = [score - mean for score in scores]
-        losses.append(partial(plain.reinforce, policy, plain.flat(groups), gains))
+        losses.append(partial(plain.reinforce, policy, plain.flat(groups), gains, 0.01))
         mean = 0.9 * mean + 0.1 * float(np.mean(scores))
     last = follow(policy, losses)
 

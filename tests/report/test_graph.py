@@ -164,8 +164,8 @@ def test_graphviz_draws_every_program(name):
 
     texts = {"".join(text.itertext()) for text in picture.iter("{http://www.w3.org/2000/svg}text")}
 
-    assert "pool rollout" in texts or name in ("sft", "dpo")
-    assert "next policy" in texts or name == "evaluate"
+    assert "pool rollout" in texts or name in ("sft", "dpo", "reward_model")
+    assert texts & {"next policy", "next model"} or name == "evaluate"
 
 
 def test_without_graphviz_the_error_says_what_to_install(monkeypatch):

@@ -12,7 +12,7 @@ from flowrl.runtime.executor import LocalExecutor
 from flowrl.runtime.host import Host, Scores
 from flowrl.runtime.local import RoleSetup, load_models
 from flowrl.runtime.models import ModelSpec
-from flowrl.runtime.rows import PairBatch, PromptBatch, Row
+from flowrl.runtime.rows import ExampleBatch, PairBatch, PromptBatch, Row
 from flowrl.runtime.schedule import TrainerOptions
 
 TEXTS = ("one", "a b", "so it goes", "x", "why?", "no", "what now", "b = c")
@@ -51,6 +51,19 @@ class TwoAnswers(Texts):
         return PairBatch(prompts.rows, prompts.context, tokens, Ragged(mask, levels))
 
 
+class OneAnswer(TwoAnswers):
+    """A cursor over examples whose first token is not trained."""
+
+    def take(self, count):
+        pairs = super().take(count)
+        tokens = Ragged.of_rows(pairs.tokens.rows()[::2], torch.int64)
+        mask = Ragged.of_rows([[False, *[True] * (len(t) - 1)] for t in tokens.rows()], torch.bool)
+        return ExampleBatch(pairs.rows, pairs.context, tokens, mask)
+
+
+CURSORS = {"Prompts": Texts, "Pairs": TwoAnswers, "Examples": OneAnswer}
+
+
 class FixedTokens:
     """A generator whose samples follow from their seeds alone, whatever the weights."""
 
@@ -86,8 +99,8 @@ def role(folder, *, dtype="float32", options=SMOOTH, max_tokens=6, block=64):
 
 
 def roles(traced, model_folder, **how):
-    """Return how the roles of a program are run; the reference differs from the policy."""
-    folders = {"reference": "qwen2"}
+    """Return how the roles of a program are run; reference and teacher differ from the policy."""
+    folders = {"reference": "qwen2", "teacher": "qwen2"}
     models = [spec.name for spec in traced.inputs if spec.kind == "model"]
     return {name: role(model_folder(folders.get(name, "llama")), **how) for name in models}
 
@@ -102,6 +115,12 @@ def executor(
     if generator is not None:
         made.generators = dict.fromkeys(roles, generator)
     return LocalExecutor(graph, traced.inputs, made, rows)
+
+
+def cursors(traced, tokenizer):
+    """Return a cursor for each data argument of a program."""
+    data = [spec for spec in traced.inputs if spec.kind == "data"]
+    return {spec.name: CURSORS[spec.data](tokenizer) for spec in data}
 
 
 def run(executor, cursors, *, steps=1, first=0):
