@@ -9,7 +9,11 @@ from types import SimpleNamespace
 
 import torch
 from torch.nn.functional import logsigmoid
-from transformers import AutoModelForCausalLM, AutoModelForTokenClassification
+from transformers import (
+    AutoModelForCausalLM,
+    AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
+)
 
 LEARNING_RATE, BETAS, EPS, DECAY, MAX_NORM = 0.05, (0.8, 0.9), 1e-3, 0.1, 0.5
 
@@ -20,9 +24,16 @@ def language_model(folder):
 
 def critic_model(folder):
     """Return a model with one number a token, at first 0."""
-    model = AutoModelForTokenClassification.from_pretrained(
-        folder, dtype=torch.float64, num_labels=1
-    )
+    return one_number(AutoModelForTokenClassification, folder)
+
+
+def reward_model(folder):
+    """Return a model with one number a sequence, at first 0."""
+    return one_number(AutoModelForSequenceClassification, folder)
+
+
+def one_number(kind, folder):
+    model = kind.from_pretrained(folder, dtype=torch.float64, num_labels=1)
     for x in model.score.parameters():
         torch.nn.init.zeros_(x)
     return model.eval()
@@ -156,6 +167,13 @@ def dpo(policy, reference, samples, beta):
     ]
     losses = [-logsigmoid(beta * (a - b)) for a, b in zip(ratios[::2], ratios[1::2], strict=True)]
     return torch.stack(losses).mean()
+
+
+def bradley_terry(model, samples, margin):
+    """Return the loss of samples that are chosen, rejected, chosen, rejected, ..."""
+    rewards = [model(torch.tensor([c + tokens])).logits[0, 0] for c, tokens, _ in samples]
+    pairs = zip(rewards[::2], rewards[1::2], strict=True)
+    return torch.stack([-logsigmoid(a - b - margin) for a, b in pairs]).mean()
 
 
 def rloo(policy, reference, groups, rewards, kl_coef):

@@ -2,17 +2,11 @@
 
 from functools import partial
 
-import attrs
 import numpy as np
 import pytest
-import torch
-from torch.testing import assert_close
 
 import flowrl as fl
 from flowrl import ops
-from flowrl.runtime.engines.torch import TorchTrainer
-from flowrl.runtime.host import Scores
-from flowrl.runtime.schedule import TrainerOptions
 from programs.dapo import dapo
 from programs.dpo import dpo
 from programs.dr_grpo import dr_grpo
@@ -22,106 +16,7 @@ from programs.remax import remax
 from programs.rloo import rloo
 from programs.sft import sft
 from tests.programs import plain
-from tests.runtime import steps
-
-OPTIONS = TrainerOptions(
-    learning_rate=plain.LEARNING_RATE,
-    betas=plain.BETAS,
-    eps=plain.EPS,
-    weight_decay=plain.DECAY,
-    max_grad_norm=plain.MAX_NORM,
-    tokens_per_microbatch=40,
-)
-
-
-@pytest.fixture(autouse=True)
-def float64():
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(torch.float32)
-
-
-class Record(steps.FixedTokens):
-    """What was sampled and scored, a batch a call; and the samples of each update, by role."""
-
-    def __init__(self):
-        self.groups, self.rewards, self.updates = [], [], []
-
-    def generate(self, requests, sampling):
-        done = super().generate(requests, sampling)
-        pairs = zip(requests, done, strict=True)
-        self.groups.append(
-            [[(list(r.prompt), c.tokens, c.logprobs) for c in answers] for r, answers in pairs]
-        )
-        return done
-
-    def sample(self, seed):
-        """Return a sample that the policy likes more than the sampler: ratios beyond both bounds."""
-        done = super().sample(seed)
-        return attrs.evolve(done, logprobs=[x - 1 for x in done.logprobs])
-
-    def score(self, functions, rows, completions, samples, step):
-        """Count vowels, up to 2: some groups have no signal."""
-        found = [float(min(2, sum(c in "aeiouAEIOU" for c in text))) for text in completions]
-        answers = iter(found)
-        self.rewards.append([[next(answers) for _ in group] for group in self.groups[-1]])
-        return Scores([found] * len(functions), {})
-
-    def updated(self, role):
-        """Return the samples of each update; `old` is nothing to go by for data."""
-        return [samples for name, samples in self.updates if name == role]
-
-
-@pytest.fixture
-def ran(model_folder, tokenizer, monkeypatch):
-    """Return a function that takes two steps of a program: its record, metrics and last weights."""
-
-    def run(program, sampling=None, /, **hyperparameters):
-        record, update = Record(), TorchTrainer.update
-
-        def spy(self, batch, *rest):
-            rows = zip(batch.context.rows(), batch.tokens.rows(), strict=True)
-            record.updates.append((self.role, [(c.tolist(), t.tolist(), None) for c, t in rows]))
-            return update(self, batch, *rest)
-
-        monkeypatch.setattr(TorchTrainer, "update", spy)
-        traced = fl.trace(program, sampling, **hyperparameters)
-        roles = steps.roles(traced, model_folder, dtype="float64", options=OPTIONS)
-        made = steps.executor(traced, roles, tokenizer, generator=record, score=record.score)
-        carry, metrics = steps.run(made, steps.cursors(traced, tokenizer), steps=2)
-        return record, metrics, steps.weights(carry)
-
-    return run
-
-
-@pytest.fixture
-def policy(model_folder):
-    return plain.language_model(model_folder("llama"))
-
-
-@pytest.fixture
-def reference(model_folder):
-    return plain.language_model(model_folder("qwen2"))
-
-
-def assert_same(weights, model, role="policy"):
-    theirs = dict(model.named_parameters())
-    assert theirs.keys() == {name for r, name in weights if r == role}
-    for name, x in theirs.items():
-        assert_close(weights[role, name], x.detach(), atol=1e-9, rtol=0)
-
-
-def follow(model, losses):
-    """Take a step on each loss, made when its turn comes; return the last loss and its norm."""
-    optimiser = plain.AdamW(model)
-    for make in losses:
-        loss = make()
-        norm = optimiser.step(loss)
-    return pytest.approx((loss.item(), norm), abs=1e-9)
-
-
-def measured(metrics, role="policy"):
-    return metrics[f"{role}/loss"], metrics[f"{role}/grad_norm"]
+from tests.programs.against import assert_same, follow, measured
 
 
 def test_grpo_steps_as_plain_torch_does(ran, policy, reference):
