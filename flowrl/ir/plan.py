@@ -59,7 +59,7 @@ class Plan:
         return decode(self.body, functions)
 
     def to_json(self) -> str:
-        """Return the plan as JSON, a line a node."""
+        """Return the plan as JSON."""
         data = {"format": FORMAT, **attrs.asdict(self, recurse=True)}
         return json.dumps(data, indent=1)
 
