@@ -14,6 +14,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -61,9 +62,10 @@ def main() -> None:
     messages: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     threading.Thread(target=_receive, args=(parent, messages), daemon=True).start()
     functions: dict[Key, Callable[..., Any]] = {}
-    parent.send(_start(pickle.loads(messages.get()), functions))
-    while True:
-        parent.send(_answer(messages.get(), functions))
+    with suppress(ConnectionError):  # the parent has gone: `_receive` ends us
+        parent.send(_start(pickle.loads(messages.get()), functions))
+        while True:
+            parent.send(_answer(messages.get(), functions))
 
 
 def _receive(parent: "Connection[Any, Any]", messages: "queue.SimpleQueue[bytes]") -> None:
@@ -74,6 +76,8 @@ def _receive(parent: "Connection[Any, Any]", messages: "queue.SimpleQueue[bytes]
                 messages.put(parent.recv_bytes())
             elif os.getppid() != started_by:  # its end may live on in a fork of it
                 break
+    except (EOFError, OSError):
+        pass  # the parent has gone
     finally:
         end_group(os.getpgrp())  # and whatever the functions have started
 

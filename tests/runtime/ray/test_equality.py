@@ -126,7 +126,7 @@ def centred(rewards):
 @fl.program
 def everything(
     policy: fl.Model,
-    teacher: fl.Model,
+    average: fl.Model,
     prompts: fl.Prompts,
     target: fl.Carry = fl.Carry({"level": 0.5}),
 ):
@@ -166,17 +166,17 @@ def everything(
         return policy, stats["policy/loss"].mean()
 
     policy, loss = ops.cond(batch.rewards.mean() > 0.1, train, lambda policy: (policy, 0.0), policy)
-    teacher = ops.ema(teacher, policy, decay=0.9)
+    average = ops.ema(average, policy, decay=0.9)
     level = 0.9 * target["level"] + 0.1 * batch.rewards.mean()
     metrics = {"loss": loss, "drawn": drawn.float(), "left": surplus.rewards.sum()}
-    return policy, teacher, {"level": level}, metrics
+    return policy, average, {"level": level}, metrics
 
 
 def test_all_of_the_language_runs_on_pools(local, on_ray):
     split = (
         Pool("train", 0, ("policy.train",)),
         Pool("rollout", 0, ("policy.generate",)),
-        Pool("teacher", 0, ("teacher",)),
+        Pool("average", 0, ("average",)),
         DATA,
     )
 
