@@ -6,6 +6,7 @@ the inputs, as a mask given here does, keeps a NaN in a masked position out of t
 
 import torch
 from torch import Tensor
+from torch.nn.functional import binary_cross_entropy_with_logits
 
 from flowrl.functional.ragged import select
 from flowrl.functional.reductions import token_mean
@@ -96,3 +97,25 @@ def _value_errors(
         return free, free
     held = torch.clamp(values, old_values - clip, old_values + clip)
     return free, (held - returns).square()
+
+
+def binary_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
+    """Return -y log sigmoid(x) - (1 - y) log sigmoid(-x) of each logit x and its label y.
+
+    Args:
+        logits: f32[...].
+        labels: f32[...], in [0, 1]: the probability that the logit is to give; no gradient.
+
+    Returns:
+        f32[...], in nats.
+
+    Raises:
+        ValueError: a label isn't in [0, 1].
+
+    Source: Good 1952, "Rational decisions".
+    """
+    labels = labels.detach()
+    bad = labels[~((labels >= 0) & (labels <= 1))]
+    if len(bad):
+        raise ValueError(f"labels must be in [0, 1]; got {bad[0].item()}")
+    return binary_cross_entropy_with_logits(logits, labels, reduction="none")

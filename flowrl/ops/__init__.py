@@ -15,7 +15,7 @@ from flowrl.ops.divergence import adaptive_kl, kl
 from flowrl.ops.flow import cond, minibatches, sample_until, scan
 from flowrl.ops.forward import collision, generate, logprobs, score, values
 from flowrl.ops.importance import importance_weights
-from flowrl.ops.loss import bradley_terry, clipped_value, dpo_loss
+from flowrl.ops.loss import binary_cross_entropy, bradley_terry, clipped_value, dpo_loss
 from flowrl.ops.metrics import (
     watch_gap,
     watch_kl,
@@ -51,6 +51,7 @@ __all__ = [
     "adaptive_kl",
     "aggregate",
     "align",
+    "binary_cross_entropy",
     "bradley_terry",
     "cispo",
     "clip",

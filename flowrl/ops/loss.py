@@ -1,4 +1,4 @@
-"""Losses of critics and of pairs: unreduced, to be minimised."""
+"""Losses of critics, of pairs and of labels: unreduced, to be minimised."""
 
 from flowrl.ir.graph import Value
 from flowrl.ir.trace import builder_of
@@ -74,6 +74,23 @@ def bradley_terry(rewards: Value, *, margin: float = 0.0) -> Value:
     _of_pairs("bradley_terry", rewards)
     options = {"margin": margin}
     return apply("preferences:bradley_terry", PAIR, Per.GROUP, {"rewards": rewards}, options)
+
+
+def binary_cross_entropy(logits: Value, labels: Value) -> Value:
+    """Return -y log sigmoid(x) - (1 - y) log sigmoid(-x) of each logit x and its label y.
+
+    Args:
+        logits: f32[prompt, sample], or with any other axes.
+        labels: f32 of the same axes, in [0, 1]: the probability that the logit is to give.
+
+    Returns:
+        f32 of the same axes, in nats. When it runs, EngineError: a label isn't in [0, 1].
+
+    Source: Good 1952, "Rational decisions".
+    """
+    args = {"logits": logits, "labels": labels}
+    signature = "f32[...], f32[...] -> f32[...]"
+    return apply("losses:binary_cross_entropy", signature, Per.TOKEN, args)
 
 
 def _of_pairs(op: str, x: Value) -> None:

@@ -6,7 +6,7 @@ from hypothesis import given
 from inline_snapshot import snapshot
 
 from flowrl.functional.covariance import clip_cov, kl_cov
-from flowrl.functional.losses import cispo, clipped_value, reinforce
+from flowrl.functional.losses import binary_cross_entropy, cispo, clipped_value, reinforce
 from flowrl.functional.preferences import bradley_terry, dpo_loss
 from flowrl.functional.reductions import sequence_mean, token_mean
 from flowrl.functional.surrogate import clipped_surrogate, decoupled, sequence_surrogate
@@ -206,3 +206,22 @@ def test_a_loss_without_a_mask_reduces_to_the_same():
 
     masked = token_mean(clipped_surrogate(new, old, advantages, MASK), MASK)
     assert torch.equal(bare, masked)
+
+
+@pytest.mark.parametrize("label", [0.0, 0.3, 1.0])
+def test_the_cross_entropy_is_least_where_the_logit_gives_the_label(label):
+    logits = torch.tensor([-800.0, -2.0, 0.0, 2.0, 800.0], requires_grad=True)
+
+    (gradient,) = torch.autograd.grad(
+        binary_cross_entropy(logits, torch.full((5,), label)).sum(), logits
+    )
+
+    torch.testing.assert_close(gradient, logits.detach().sigmoid() - label)
+
+
+def test_a_label_that_is_no_probability_is_refused():
+    labels = torch.tensor([1.0, 2.0])
+
+    assert refusal(binary_cross_entropy, torch.zeros(2), labels) == snapshot(
+        "labels must be in [0, 1]; got 2.0"
+    )

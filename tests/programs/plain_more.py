@@ -157,3 +157,35 @@ def distill(policy, teacher, groups, rewards):
         slope = (new - torch.tensor(sample[2])).exp() * (new - taught)
         terms.append(kl_k3(new, taught).detach() + slope.detach() * (new - new.detach()))
     return torch.cat(terms).mean()
+
+
+def process_rewards(model, reference, sample, beta):
+    """Return the log-ratio of each token, times beta, with its gradient in the model."""
+    return beta * (logprobs(model, sample) - logprobs(reference, sample).detach())
+
+
+def prime(policy, model, reference, groups, rewards, beta, gamma):
+    """Return the loss of the policy; the model is that before its own step."""
+    terms = []
+    for group, scores in zip(groups, rewards, strict=True):
+        process = [process_rewards(model, reference, s, beta).detach() for s in group]
+        for i, sample in enumerate(group):
+            others = [j for j in range(len(group)) if j != i]
+            earned = process[i] - sum(process[j].mean() for j in others) / len(others)
+            gain = scores[i] - sum(scores[j] for j in others) / len(others)
+            returns = [
+                sum(gamma ** (s - t) * earned[s] for s in range(t, len(earned)))
+                for t in range(len(earned))
+            ]
+            advantages = torch.stack(returns) + gain
+            terms.append(surrogate(logprobs(policy, sample), sample[2], advantages))
+    return torch.cat(terms).mean()
+
+
+def outcome_loss(model, reference, groups, rewards, beta):
+    """Return the cross-entropy of whether each answer is right."""
+    losses = []
+    for sample, score in zip(flat(groups), flat(rewards), strict=True):
+        judged = process_rewards(model, reference, sample, beta).sum()
+        losses.append(-logsigmoid(judged if score > 0.5 else -judged))
+    return torch.stack(losses).mean()
