@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from flowrl.compiler.pipeline import PASSES, compile_graph
 from flowrl.compiler.simplify import STEPS
+from flowrl.config.programs import builtin_programs, load_program
 from flowrl.functional.ragged import Ragged
 from flowrl.ir.plan import decode, encode
 from flowrl.ir.printer import text
@@ -16,18 +17,13 @@ from flowrl.ops.move import Transfer
 from flowrl.ops.tensor import Constant
 from flowrl.runtime.host import Host
 from flowrl.runtime.interpret import Interpreter
-from programs.dpo import dpo
-from programs.evaluate import evaluate
-from programs.grpo import grpo
-from programs.ppo import ppo
-from programs.sft import sft
+from flowrl.stages import trace
 from tests.graphs import CLUSTERS, graphs, inputs
 
-PROGRAMS = {program.name: program for program in (dpo, evaluate, grpo, ppo, sft)}
 RANDOM = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 each_pass = pytest.mark.parametrize("run", PASSES, ids=lambda run: run.__name__)
 each_step = pytest.mark.parametrize("step", STEPS, ids=lambda step: step.__name__)
-each_program = pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
+each_program = pytest.mark.parametrize("name", builtin_programs())
 each_cluster = pytest.mark.parametrize("cluster", CLUSTERS.values(), ids=CLUSTERS)
 
 
@@ -81,10 +77,19 @@ def test_a_step_of_simplify_run_again_changes_nothing(step, graph, cluster):
 
 @each_program
 @each_cluster
-def test_compiling_a_compiled_program_changes_nothing(program, cluster):
-    once = compile_graph(program.trace().graph, cluster)
+def test_compiling_a_compiled_program_changes_nothing(name, cluster):
+    once = compile_graph(trace(load_program(name)).graph, cluster)
 
     assert text(compile_graph(once, cluster)) == text(once)
+
+
+@each_program
+@each_cluster
+def test_a_pass_run_again_on_a_program_changes_nothing(name, cluster):
+    for stage in stages(trace(load_program(name)).graph, cluster)[1:]:
+        for run in PASSES:
+            once = verify(run(stage, cluster))
+            assert text(verify(run(once, cluster))) == text(once)
 
 
 @given(graph=graphs(models=True), cluster=st.sampled_from(list(CLUSTERS.values())))

@@ -7,26 +7,22 @@ from inline_snapshot import snapshot
 
 from flowrl.compiler.emit import emit
 from flowrl.compiler.pipeline import compile_graph
+from flowrl.config.programs import builtin_programs, load_program
 from flowrl.errors import ProgramError
 from flowrl.ir.plan import Plan, decode, encode
 from flowrl.ir.printer import text
 from flowrl.ir.verify import verify
-from programs.dpo import dpo
-from programs.evaluate import evaluate
-from programs.grpo import grpo
-from programs.ppo import ppo
-from programs.sft import sft
+from flowrl.stages import trace
 from tests.graphs import CLUSTERS
 from tests.ir.source import traced
 
-PROGRAMS = {program.name: program for program in (dpo, evaluate, grpo, ppo, sft)}
-each_program = pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
+each_program = pytest.mark.parametrize("name", builtin_programs())
 
 
 @each_program
 @pytest.mark.parametrize("cluster", CLUSTERS.values(), ids=CLUSTERS)
-def test_every_stage_of_a_program_is_the_same_when_decoded(program, cluster):
-    stages = [program.trace().graph]
+def test_every_stage_of_a_program_is_the_same_when_decoded(name, cluster):
+    stages = [trace(load_program(name)).graph]
     compile_graph(stages[0], cluster, lambda name, graph: stages.append(graph))
 
     for stage in stages:
@@ -35,8 +31,8 @@ def test_every_stage_of_a_program_is_the_same_when_decoded(program, cluster):
 
 
 @each_program
-def test_a_plan_is_the_same_when_read_back(program):
-    graph = compile_graph(program.trace().graph, CLUSTERS[2])
+def test_a_plan_is_the_same_when_read_back(name):
+    graph = compile_graph(trace(load_program(name)).graph, CLUSTERS[2])
     plan = emit(graph, CLUSTERS[2], {"policy": {"temperature": 0.7}})
 
     again = Plan.from_json(plan.to_json())

@@ -6,22 +6,15 @@ import pytest
 
 from flowrl.config.programs import builtin_programs, load_program
 from flowrl.stages import trace
+from tests.graphs import CLUSTERS
+from tests.programs.small import small
 from tests.runtime import steps
-
-SMALL = {
-    "cispo": {"samples": 2, "minibatch": 4},
-    "clip_cov": {"samples": 2, "minibatch": 4, "low": -5.0},
-    "dapo": {"groups": 3, "samples": 2, "minibatch": 4, "overlong": (6, 4)},
-    "gspo": {"samples": 2, "minibatch": 4},
-    "kl_cov": {"samples": 2, "minibatch": 4},
-    "ppo": {"minibatch": 2},
-}
-"""Hyperparameters for a batch of 4 prompts; minibatches make two updates of it."""
 
 
 @pytest.mark.parametrize("name", builtin_programs())
 def test_two_steps_have_finite_metrics_and_change_what_is_trained(name, model_folder, tokenizer):
-    traced = trace(load_program(name), **SMALL.get(name, {}))
+    program = load_program(name)
+    traced = trace(program, **small(program))
     made = steps.executor(traced, steps.roles(traced, model_folder), tokenizer)
     cursors = steps.cursors(traced, tokenizer)
     before = steps.weights(made.first())
@@ -34,3 +27,23 @@ def test_two_steps_have_finite_metrics_and_change_what_is_trained(name, model_fo
     }
     assert {k: v for k, v in metrics.items() if not math.isfinite(v)} == {}
     assert changed == {key.removesuffix("/loss") for key in metrics if key.endswith("/loss")}
+
+
+@pytest.mark.parametrize("name", builtin_programs())
+def test_every_pass_keeps_what_two_steps_give(name, model_folder, tokenizer):
+    program = load_program(name)
+    traced = trace(program, **small(program))
+    models = steps.roles(traced, model_folder)
+    stages = [traced.graph]
+    traced.lower(CLUSTERS[2], watch=lambda name, graph: stages.append(graph))
+
+    def outcome(graph):
+        made = steps.executor(traced, models, tokenizer, graph=graph)
+        carry, metrics = steps.run(made, steps.cursors(traced, tokenizer), steps=2)
+        return metrics, steps.weights(carry)
+
+    metrics, weights = outcome(stages[0])
+    for stage in stages[1:]:
+        found, changed = outcome(stage)
+        assert found == metrics
+        assert all(weight.equal(weights[name]) for name, weight in changed.items())

@@ -1,6 +1,8 @@
 """The same program on this process and on Ray's workers, with a tiny model."""
 
 import attrs
+import torch
+from safetensors.torch import load_file
 
 from flowrl.runtime.job import Job
 from flowrl.runtime.ray_executor import RayExecutor
@@ -22,33 +24,60 @@ class Letters:
 
 @attrs.frozen
 class InMemory:
-    """Prompts as a worker opens them."""
+    """Rows of each data input as a worker opens them."""
 
     tokenizer: object
-    texts: tuple = steps.TEXTS
+    kinds: dict
 
     def __call__(self, columns):
-        return {"prompts": self}
+        return {name: Rows(self.tokenizer, kind) for name, kind in self.kinds.items()}
 
-    @property
-    def rows(self):
-        return len(self.texts)
+
+@attrs.frozen
+class Rows:
+    """The rows of one input."""
+
+    tokenizer: object
+    kind: str
+    rows = len(steps.TEXTS)
 
     def cursor(self):
-        return steps.Texts(self.tokenizer, self.texts)
+        return steps.CURSORS[self.kind](self.tokenizer)
 
     def sentence(self):
-        return f"{len(self.texts)} texts"
+        return f"{self.rows} texts"
 
 
 def executor(lowered, tokenizer, pools, *, rows=4, rewards=Letters, **changes):
     """Return what runs a lowered program on pools, on rows and rewards in memory."""
     tokenizers = dict.fromkeys(lowered.models, tokenizer)
     plan, source, inputs = lowered.plan, lowered.graph, lowered.traced.inputs
-    data = InMemory(tokenizer)
+    data = InMemory(tokenizer, {s.name: s.data for s in inputs if s.kind == "data"})
     job = Job("run", plan, source, inputs, lowered.models, tokenizers, data, rewards, **changes)
     made = RayExecutor(job, pools)
     made.open_rewards()
     made.open_data()
     made.load(rows)
     return made
+
+
+def run(executor, places, count=5):
+    """Return the metrics of each step, and the carry after the last."""
+    carry, metrics = executor.first(), []
+    for number in range(count):
+        done = executor.step(carry, places, number)
+        carry = done.carry
+        metrics.append(done.metrics)
+    return metrics, carry
+
+
+def assert_equal(here, there):
+    """Assert equal metrics and carries, and equal weights: those of one are files."""
+    (metrics, carry), (found, carried, folder) = here, there
+    assert found == metrics
+    for role, x in carry.items():
+        if not hasattr(x, "engine"):
+            assert carried[role] == x
+        elif hasattr(x.engine, "update"):
+            saved = load_file(folder / role / "model.safetensors")
+            assert all(torch.equal(saved[n], w) for n, w in x.engine.weights().items())

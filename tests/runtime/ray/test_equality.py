@@ -1,8 +1,6 @@
 """A program gives the same weights, bit for bit, in one process and on any pools of Ray."""
 
 import pytest
-import torch
-from safetensors.torch import load_file
 
 import flowrl as fl
 from flowrl import ops
@@ -49,7 +47,7 @@ def local(model_folder, tokenizer):
         if key not in done:
             traced = fl.trace(program, **hyperparameters)
             here = steps.executor(traced, steps.roles(traced, model_folder, block=4), tokenizer)
-            done[key] = run(here, {"prompts": steps.Texts(tokenizer)})
+            done[key] = jobs.run(here, {"prompts": steps.Texts(tokenizer)})
         return done[key]
 
     return local
@@ -64,31 +62,11 @@ def on_ray(model_folder, tokenizer, pools, tmp_path):
         lowered = traced.lower(Cluster(split), steps.roles(traced, model_folder, block=4))
         sizes = dict.fromkeys([pool.name for pool in split], 1) | dict(workers)
         there = jobs.executor(lowered, tokenizer, pools(**sizes))
-        metrics, carry = run(there, there.cursors())
+        metrics, carry = jobs.run(there, there.cursors())
         there.save(str(tmp_path))
         return metrics, carry, tmp_path
 
     return on_ray
-
-
-def run(executor, places, count=5):
-    carry, metrics = executor.first(), []
-    for number in range(count):
-        done = executor.step(carry, places, number)
-        carry = done.carry
-        metrics.append(done.metrics)
-    return metrics, carry
-
-
-def assert_equal(here, there):
-    (metrics, carry), (found, carried, folder) = here, there
-    assert found == metrics
-    for role, x in carry.items():
-        if not hasattr(x, "engine"):
-            assert carried[role] == x
-        elif hasattr(x.engine, "update"):
-            saved = load_file(folder / role / "model.safetensors")
-            assert all(torch.equal(saved[n], w) for n, w in x.engine.weights().items())
 
 
 @pytest.mark.parametrize("split", SPLITS)
@@ -100,7 +78,7 @@ def test_weights_are_those_of_one_process_however_models_are_split_over_pools(
 
     there = on_ray(program, SPLITS[split], **hyperparameters)
 
-    assert_equal(local(program, **hyperparameters), there)
+    jobs.assert_equal(local(program, **hyperparameters), there)
 
 
 @pytest.mark.parametrize("workers", [2, 3])
@@ -115,7 +93,7 @@ def test_weights_are_those_of_one_process_however_many_workers_sample(
 
     there = on_ray(program, split, {sampling: workers}, **hyperparameters)
 
-    assert_equal(local(program, **hyperparameters), there)
+    jobs.assert_equal(local(program, **hyperparameters), there)
 
 
 @fl.op("f32[prompt, sample] -> f32[prompt, sample]", per="group")
@@ -182,5 +160,5 @@ def test_all_of_the_language_runs_on_pools(local, on_ray):
 
     there = on_ray(everything, split, {"rollout": 2})
 
-    assert_equal(local(everything), there)
+    jobs.assert_equal(local(everything), there)
     assert there[0][-1]["drawn"] > 0
