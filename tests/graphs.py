@@ -28,6 +28,12 @@ CLUSTERS = {
             Pool("host", 0, ("data", "reward")),
         )
     ),
+    "laid out": Cluster(
+        (
+            Pool("train", 4, ("policy", "critic"), {"policy": "fsdp4", "policy.generate": "tp4"}),
+            Pool("rest", 2, ("reference", "data"), {"reference": "fsdp2"}, first=4),
+        )
+    ),
 }
 
 

@@ -1,5 +1,7 @@
 """What the compiler compiles for."""
 
+from collections.abc import Collection
+
 import attrs
 
 from flowrl.errors import RunFileError
@@ -28,6 +30,21 @@ class Cluster:
                 if name in pool.roles:
                     return pool.name
         return self.pools[0].name
+
+    def layout_of(self, role: str, use: str) -> str:
+        """Return how the weights lie for a use of a role; "" is whole, on one rank.
+
+        A model scores as it is trained, and trains as its role says, unless a layout is set for
+        the use.
+        """
+        name = self.pool_of(role, use)
+        layouts = next(pool.layouts for pool in self.pools if pool.name == name)
+        trained = [f"{role}.train"] if use == "score" else []
+        return next((layouts[n] for n in (f"{role}.{use}", *trained, role) if n in layouts), "")
+
+    def home_of(self, role: str, uses: Collection[str]) -> str:
+        """Return the use of a role that its weights live for: `train`, or else one that reads."""
+        return next((use for use in ("train", "score", "generate") if use in uses), "train")
 
     def of_one(self, role: str, name: str) -> "Cluster":
         """Return the same pools for a program whose only model, `name`, is what `role` is here."""

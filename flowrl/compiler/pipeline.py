@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from flowrl.compiler.cluster import Cluster
+from flowrl.compiler.layout import lay_out
 from flowrl.compiler.losses import split_losses
 from flowrl.compiler.place import place
 from flowrl.compiler.simplify import simplify
@@ -13,7 +14,7 @@ from flowrl.ir.verify import verify
 Pass = Callable[[Graph, Cluster], Graph]
 Watcher = Callable[[str, Graph], None]
 
-PASSES: tuple[Pass, ...] = (simplify, split_losses, place, insert_transfers)
+PASSES: tuple[Pass, ...] = (simplify, split_losses, place, lay_out, insert_transfers)
 
 
 def compile_graph(graph: Graph, cluster: Cluster, watch: Watcher | None = None) -> Graph:

@@ -6,7 +6,7 @@ import attrs
 
 from flowrl.compiler.cluster import Cluster
 from flowrl.ir.builder import Rewriter
-from flowrl.ir.graph import Graph, Node, Op, Value
+from flowrl.ir.graph import UNPLACED, Graph, Node, Op, Value
 from flowrl.ir.types import ModelType
 from flowrl.ops.control import ControlOp
 from flowrl.ops.model import ModelOp, Score
@@ -17,12 +17,26 @@ def place(graph: Graph, cluster: Cluster) -> Graph:
     """Put each model op in the pool of its role and use, tensor ops by their largest data.
 
     Control flow has no pool of its own: its nested graphs are placed node by node. A loss lives
-    with its update. Models stay in the pool that trains them, or reads them if none does.
+    with its update. Models stay in the pool that trains them, or reads them if none does, and
+    rows that are carried to the next step where this one leaves them.
 
     Requires: nothing. Ensures: every value has a pool; one handed into a nested graph, or out of
     it, keeps its own. A pool that is set already stays.
     """
-    return _place(graph, cluster, lambda value: value.pool or _home(value, graph, cluster))
+    homes = {
+        value: value.pool or ("" if value in _carried(graph) else _home(value, graph, cluster))
+        for _, value in graph.inputs
+    }
+    ends = {name: value.pool for name, value in _place(graph, cluster, homes.__getitem__).outputs}
+    for name, value in graph.inputs:
+        homes[value] = homes[value] or ends[name] or _home(value, graph, cluster)
+    return _place(graph, cluster, homes.__getitem__)
+
+
+def _carried(graph: Graph) -> set[Value]:
+    """Return the inputs that are rows from the step before: outputs have their names."""
+    ends = {name for name, _ in graph.outputs}
+    return {value for name, value in graph.inputs if value.axes and name in ends}
 
 
 def _place(graph: Graph, cluster: Cluster, pool_of_input: Callable[[Value], str]) -> Graph:
@@ -56,7 +70,7 @@ def _pool(node: Node, args: list[Value], cluster: Cluster) -> str:
         return cluster.pool_of("reward")
     if isinstance(op, Constant) or not args:
         return cluster.pools[0].name
-    return max(args, key=lambda arg: len(arg.axes)).pool  # beside the largest argument
+    return max(args, key=lambda arg: (len(arg.axes), arg.pool != UNPLACED)).pool  # the largest
 
 
 def _home(value: Value, graph: Graph, cluster: Cluster) -> str:
@@ -67,5 +81,4 @@ def _home(value: Value, graph: Graph, cluster: Cluster) -> str:
         for node in graph.walk()
         if isinstance(node.op, ModelOp) and node.args[0].type == value.type
     }
-    use = next((use for use in ("train", "score", "generate") if use in uses), "train")
-    return cluster.pool_of(value.type.role, use)
+    return cluster.pool_of(value.type.role, cluster.home_of(value.type.role, uses))

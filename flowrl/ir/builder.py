@@ -1,7 +1,7 @@
 """The only two ways to make a graph: add nodes to a builder, or rewrite a graph."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import chain, count
 from typing import Any
 
@@ -46,8 +46,12 @@ class GraphBuilder:
         """Rewards by name; their means are metrics, whether the program returns them or not."""
         self.sizes: dict[Axis, int] = {}
         """How many samples a prompt has, by the axis of samples, where that is known."""
+        self.buffers: dict[str, dict[str, Value]] = {}
+        """What each carried buffer brings from the steps before, by the name of its argument."""
         self.sampling: Mapping[str, Mapping[str, Any]] = {}
         """By role, where the program is silent, `temperature`, `top_p`, `top_k`, `min_tokens`."""
+        self.reward_models: Collection[str] = ()
+        """The rewards that models give, by name."""
 
     def axis(self, name: str, made_by: str, loc: Location | None) -> Axis:
         """Return a fresh axis."""
@@ -57,6 +61,12 @@ class GraphBuilder:
         """Make the mean of rewards a metric: `name`, then `name'2`, as axes are numbered."""
         names = chain([name], (f"{name}'{number}" for number in count(2)))
         self.rewards[next(free for free in names if free not in self.rewards)] = rewards
+
+    def models_of(self, rewards: Sequence[str]) -> dict[str, Value]:
+        """Return the model of each of these rewards that a model gives: an input of its name."""
+        wanted = [name for name in rewards if name in self.root.reward_models]
+        known = dict(self.root.inputs)
+        return {n: known.get(n) or self.root.input(n, ModelType(n)) for n in wanted}
 
     def number(self, kind: str) -> int:
         """Return how often this was called for `kind`, in the whole program."""
@@ -69,6 +79,13 @@ class GraphBuilder:
         self.inputs.append((name, value))
         self.made[value] = None
         return value
+
+    def carried(self, name: str, types: Mapping[str, Type]) -> Mapping[str, Value]:
+        """Return the rows of a buffer before this step: inputs of the program, once known."""
+        if name not in self.buffers:
+            made = {leaf: self.input(f"{name}.{leaf}", type) for leaf, type in types.items()}
+            self.buffers[name] = made
+        return self.buffers[name]
 
     def add(
         self, op: Op, args: Sequence[Value], loc: Location, pool: str = UNPLACED
@@ -222,12 +239,15 @@ class Rewriter(GraphBuilder):
     """Copies a graph node by node; `rewriter[old]` is the new value of an old one."""
 
     def __init__(
-        self, graph: Graph, pool_of_input: Callable[[Value], str] = lambda value: value.pool
+        self,
+        graph: Graph,
+        pool_of_input: Callable[[Value], str] = lambda value: value.pool,
+        type_of_input: Callable[[Value], Type] = lambda value: value.type,
     ) -> None:
         super().__init__(graph.name)
         self.graph = graph
         self.new: dict[Value, Value] = {
-            value: self.input(name, value.type, pool_of_input(value))
+            value: self.input(name, type_of_input(value), pool_of_input(value))
             for name, value in graph.inputs
         }
 

@@ -27,11 +27,20 @@ class Pool:
         name: as the run file calls it.
         gpus: how many GPUs it has.
         roles: what lives there: `policy`, or one use of it, `policy.generate`.
+        layouts: how weights lie over its ranks, by role or use; whole, on one, if not said.
+        first: the rank of its first GPU, among all of the cluster.
     """
 
     name: str
     gpus: int = 0
     roles: tuple[str, ...] = ()
+    layouts: Mapping[str, str] = attrs.field(factory=dict)
+    first: int = 0
+
+    @property
+    def ranks(self) -> range:
+        """The ranks of its GPUs."""
+        return range(self.first, self.first + self.gpus)
 
 
 @attrs.frozen
@@ -76,7 +85,7 @@ class Plan:
                 f"expected a plan of format {FORMAT}; got {data.get('format')}",
                 hint="make it again with this version: `flowrl show PROGRAM --stage plan`",
             )
-        pools = tuple(Pool(p["name"], p["gpus"], tuple(p["roles"])) for p in data["pools"])
+        pools = tuple(Pool(**{**p, "roles": tuple(p["roles"])}) for p in data["pools"])
         return cls(data["program"], pools, data["sampling"], data["body"])
 
 

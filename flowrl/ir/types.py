@@ -43,7 +43,7 @@ class Origin:
 
     Attributes:
         model: the role of the model.
-        version: how many updates the model has had in this step.
+        version: how many updates the model has had in this step; None in rows of several steps.
         temperature: what its logits were divided by.
         top_p: the nucleus that its distribution was cut to; 1 is all of it.
         top_k: how many tokens it was cut to; 0 is all of them.
@@ -52,7 +52,7 @@ class Origin:
     """
 
     model: str
-    version: int
+    version: int | None
     temperature: float
     top_p: float = 1.0
     top_k: int = 0
@@ -69,7 +69,8 @@ class Origin:
         filters += f" top_k={self.top_k}" if self.top_k else ""
         filters += f" min_tokens={self.min_tokens}" if self.min_tokens else ""
         engine = " sampled" if self.sampled else ""
-        return f"{self.model}.{self.version} T={self.temperature:g}{filters}{engine}"
+        version = "*" if self.version is None else self.version
+        return f"{self.model}.{version} T={self.temperature:g}{filters}{engine}"
 
 
 @attrs.frozen
@@ -87,14 +88,23 @@ class TensorType:
 
 @attrs.frozen
 class ModelType:
-    """One version of one model's weights, with its optimiser state; opaque to tensor ops."""
+    """One version of one model's weights, with its optimiser state; opaque to tensor ops.
+
+    Attributes:
+        role: the argument of the program.
+        version: how many updates it has had in this step.
+        snapshot: whether it is a copy that stays as it is.
+        layout: how the weights lie over the ranks of their pool; "" is whole, on one.
+    """
 
     role: str
     version: int = attrs.field(default=0, eq=False)
     snapshot: bool = False
+    layout: str = ""
 
     def __str__(self) -> str:
-        return f"model<{self.role}{', snapshot' if self.snapshot else ''}>"
+        parts = [self.role, *(["snapshot"] if self.snapshot else []), self.layout]
+        return f"model<{', '.join(filter(None, parts))}>"
 
 
 @attrs.frozen

@@ -50,7 +50,8 @@ are None. Outputs are the next versions of models and carried values, then `metr
 | `f32[prompt, sample, token]` | an array with named axes: of `f32`, `i32`, `bool`, or of `row`, a \
 row of the data with its columns; `f32[]` is one number |
 | `f32[...]{policy.0 T=1 top_p=0.9 sampled}` | log-probabilities, with where they are from |
-| `model<policy>` | one version of a model; `model<policy, snapshot>` is a frozen copy |
+| `model<policy>` | one version of a model; `model<policy, snapshot>` is a frozen copy, \
+`model<policy, tp2 x dp4>` lies over the ranks of its pool in that layout |
 | `selection[prompt'2, ...]` | which rows are kept, and in which order |
 | `minibatches[prompt'2, ...]` | a selection for each minibatch |
 

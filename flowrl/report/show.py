@@ -13,6 +13,7 @@ PASS = {
     "simplify": "simplify",
     "losses": "split_losses",
     "place": "place",
+    "layout": "lay_out",
     "transfer": "insert_transfers",
     "plan": "insert_transfers",
 }

@@ -7,10 +7,12 @@ import torch
 
 from flowrl.errors import EngineError, FlowrlError
 from flowrl.ir.graph import Graph, Node, Op
-from flowrl.ops import control, data, model, move
+from flowrl.ops import buffer, data, model, move
+from flowrl.ops.division import Microbatches, Minibatches
 from flowrl.ops.tensor import Constant, TensorOp
-from flowrl.runtime import loops, perform, selection, tensors
+from flowrl.runtime import carried, division, loops, perform, selection, tensors
 from flowrl.runtime.host import Host, Path
+from flowrl.runtime.origins import SampleError, named
 from flowrl.runtime.rows import fields
 
 
@@ -33,7 +35,10 @@ class Interpreter:
         """
         env = {value: x for (_, value), x in zip(graph.inputs, inputs, strict=True)}
         for node in graph.nodes:
-            results = self.evaluate(node, [env[arg] for arg in node.args], path)
+            try:
+                results = self.evaluate(node, [env[arg] for arg in node.args], path)
+            except SampleError as error:
+                raise named(error, env, self.call) from error
             env.update(zip(node.results, results, strict=True))
         return [env[value] for _, value in graph.outputs]
 
@@ -96,16 +101,24 @@ def _take(it: Interpreter, node: Node, args: list[Any], path: Path) -> Sequence[
     return (selection.take(args[0], args[1], node.args[1].axes),)
 
 
+def _append(it: Interpreter, node: Node, args: list[Any], path: Path) -> Sequence[Any]:
+    assert isinstance(node.op, buffer.Append)
+    return (carried.append(*args, node.op.capacity, node.args[1].axes),)
+
+
 def _align(it: Interpreter, node: Node, args: list[Any], path: Path) -> Sequence[Any]:
     return (selection.align(args[0], args[1], args[2], node.args[0].axes),)
 
 
 def _minibatches(it: Interpreter, node: Node, args: list[Any], path: Path) -> Sequence[Any]:
     op = node.op
-    assert isinstance(op, control.Minibatches)
+    assert isinstance(op, Minibatches)
     seed = it.host.seed_of(op.number, *path)
-    axes = node.args[0].axes
-    return (selection.divide(args[0], axes, op.sequences, op.epochs, op.by, seed),)
+    return (division.minibatches(op, seed, node.args[0].axes, *args),)
+
+
+def _microbatches(it: Interpreter, node: Node, args: list[Any], path: Path) -> Sequence[Any]:
+    return (division.microbatches(node, *args),)
 
 
 Evaluate = Callable[[Interpreter, Node, list[Any], Path], Sequence[Any]]
@@ -114,9 +127,11 @@ EVALUATE: Mapping[type[Op], Evaluate] = {
     Constant: _constant,
     TensorOp: _tensor,
     move.Transfer: _transfer,
+    move.Reshard: _transfer,
     data.Select: _select,
     data.Take: _take,
     data.Align: _align,
+    buffer.Append: _append,
     model.Generate: perform.generate,
     model.Logprobs: perform.forward,
     model.Collision: perform.forward,
@@ -126,7 +141,8 @@ EVALUATE: Mapping[type[Op], Evaluate] = {
     model.Update: perform.update,
     model.Snapshot: perform.snapshot,
     model.Ema: perform.ema,
-    control.Minibatches: _minibatches,
+    Minibatches: _minibatches,
+    Microbatches: _microbatches,
     **loops.CONTROL,
 }
 """What each op means. A new kind of op needs one line here; a new tensor op needs none."""
