@@ -1,0 +1,1 @@
+"""What a step costs: seconds by a roofline model, bytes by item."""

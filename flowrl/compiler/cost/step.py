@@ -1,0 +1,171 @@
+"""The seconds of a step: its tasks in program order, each in its pool, with what they wait for."""
+
+from collections.abc import Sequence
+
+import attrs
+
+from flowrl.compiler.tasks import Seat, Task
+
+
+@attrs.frozen
+class Slot:
+    """What one task waits for and brings about, once each seat has a pool; no seconds yet.
+
+    Attributes:
+        seat: whose weights it uses, by its place in the list of seats.
+        pool: where it runs, by number.
+        after: the tasks whose results it needs.
+        switches: `(from, to, count)`: the seats that leave and take the pool on the way to this
+            task, and how often in a step. Steps follow one another, so the first task of a pool
+            comes after its last.
+        entries: how often its seat takes the pool, the sum of those counts.
+        refreshes: how often its weights are older than the last update, so must be brought.
+        source: the pool that trains its model, if another seat does.
+    """
+
+    seat: int
+    pool: int
+    after: tuple[int, ...]
+    switches: tuple[tuple[int, int, int], ...] = ()
+    entries: int = 0
+    refreshes: int = 0
+    source: int | None = None
+
+
+@attrs.frozen
+class Spans:
+    """When each task of a step runs, in seconds from the step's start.
+
+    Attributes:
+        starts: when its pool begins to make room and to bring weights for it.
+        computes: when its own work begins.
+        ends: when it ends.
+    """
+
+    starts: tuple[float, ...]
+    computes: tuple[float, ...]
+    ends: tuple[float, ...]
+
+    @property
+    def seconds(self) -> float:
+        """The step's: the last end, in seconds."""
+        return max(self.ends, default=0.0)
+
+
+def homes(tasks: Sequence[Task], seats: Sequence[Seat]) -> tuple[int, ...]:
+    """Return the seat of each task by number; without one of its own, a model's `train` seat."""
+    number = {seat: i for i, seat in enumerate(seats)}
+    return tuple(
+        number[task.seat if task.seat in number else Seat(task.seat.role, "train")]
+        for task in tasks
+    )
+
+
+def slots(
+    tasks: Sequence[Task], seats: Sequence[Seat], pools: Sequence[int]
+) -> tuple[Slot, ...]:
+    """Return what each task waits for when the seats live in these pools.
+
+    A seat takes the pool once before tasks of a loop, and once a turn if other seats take it in
+    between; of nested loops, the innermost counts the turns. Weights used in the loop that updates
+    them are brought each turn.
+
+    Args:
+        tasks: of a step, in program order.
+        seats: of the tasks; a score seat may be left out where its model is trained.
+        pools: the pool of each seat, by number.
+    """
+    seat_of = homes(tasks, seats)
+    trained = {seat.role: pools[i] for i, seat in enumerate(seats) if seat.use == "train"}
+    stale = [seat.use != "train" and seat.role in trained for seat in seats]
+    out = []
+    for i, task in enumerate(tasks):
+        seat = seat_of[i]
+        switches = _switches(tasks, seat_of, pools, i)
+        slot = Slot(seat, pools[seat], task.after, switches, sum(n for *_, n in switches))
+        if seats[seat].use != "train" and seats[seat].role in trained:
+            again = any(_updates(t, seats[seat].role) and _loop(t) == _loop(task) for t in tasks)
+            turns = round(task.times) if again and _loop(task) else 1
+            refreshes = turns if stale[seat] else 0
+            slot = attrs.evolve(slot, refreshes=refreshes, source=trained[seats[seat].role])
+            stale[seat] = False
+        if _updates(task, task.seat.role):
+            for other, its in enumerate(seats):
+                stale[other] |= its.use != "train" and its.role == task.seat.role
+        out.append(slot)
+    return tuple(out)
+
+
+def spans(
+    slots: Sequence[Slot],
+    seconds: Sequence[float],
+    wake: Sequence[float],
+    sleep: Sequence[float],
+    refresh: Sequence[float],
+    drops: Sequence[bool],
+) -> Spans:
+    """Return when each task runs: greedily, in program order within a pool.
+
+    A pool does one thing at a time. A task starts when its pool is free and the results it needs
+    are there; then seats switch and weights are brought, for which the pool that trains them must
+    be free too; then it runs. Every end grows with every number given, so numbers that are too
+    small give a step that is too short: the search's bounds rest on that.
+
+    Args:
+        slots: of `slots`.
+        seconds: of each task, all its turns.
+        wake: of each seat, to bring back what it let go when another took the pool.
+        sleep: of each seat, to let it go.
+        refresh: of each seat, to bring its weights from where they are trained.
+        drops: whether the seat lets go of its weights, so brings them at every entry.
+    """
+    count = 1 + max((slot.pool for slot in slots), default=0)
+    free = [0.0] * count
+    starts, computes, ends = [], [], []
+    for i, slot in enumerate(slots):
+        pool, seat = slot.pool, slot.seat
+        at = free[pool]
+        for needed in slot.after:
+            at = max(at, ends[needed])
+        starts.append(at)
+        for old, new, times in slot.switches:
+            at += times * (sleep[old] + wake[new])
+        brought = max(slot.entries, slot.refreshes) if drops[seat] else slot.refreshes
+        if brought and slot.source is not None:
+            at = max(at, free[slot.source]) + brought * refresh[seat]
+            free[slot.source] = at
+        computes.append(at)
+        at += seconds[i]
+        ends.append(at)
+        free[pool] = at
+    return Spans(tuple(starts), tuple(computes), tuple(ends))
+
+
+def _updates(task: Task, role: str) -> bool:
+    return task.seat == Seat(role, "train") and task.kind != "snapshot"
+
+
+def _loop(task: Task) -> str:
+    """Return the name of the op around a task, of itself if there is none."""
+    return task.name.rpartition("/")[0]
+
+
+def _switches(
+    tasks: Sequence[Task], seat_of: Sequence[int], pools: Sequence[int], i: int
+) -> tuple[tuple[int, int, int], ...]:
+    """Return the `(from, to, count)` of a task; see `Slot`."""
+    here = [j for j in range(len(tasks)) if pools[seat_of[j]] == pools[seat_of[i]]]
+    place = here.index(i)
+    before = here[place - 1]
+    loop = _loop(tasks[i])
+    turns = max(1, round(tasks[i].times)) if loop else 1
+    if not loop:
+        counts = [(before, 1)]
+    elif place and _loop(tasks[before]) == loop:
+        counts = [(before, turns)]
+    else:  # the first of the loop: once from before it, then from the loop's own last
+        last = max(j for j in here if _loop(tasks[j]) == loop)
+        counts = [(before, 1), (last, turns - 1)]
+    return tuple(
+        (seat_of[j], seat_of[i], count) for j, count in counts if count and seat_of[j] != seat_of[i]
+    )
