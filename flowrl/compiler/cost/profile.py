@@ -1,0 +1,119 @@
+"""What share of a data sheet's speeds the engines reach."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import attrs
+
+from flowrl.errors import DataError
+
+Key = tuple[str, str]
+"""A GPU's name and a kind of task; `*` is any."""
+
+ANY = "*"
+
+
+@attrs.frozen
+class Speeds:
+    """How near a kind of task comes to what the hardware can do.
+
+    Attributes:
+        flops: share of the GPU's bfloat16 operations a second in large matrices.
+        hbm: share of its memory's bandwidth.
+        links: share of a link's bandwidth.
+        start: seconds before each execution: scheduling, packing, launching.
+        step: seconds before each decode step of an engine.
+        sequence: seconds of each decode step for each running sequence: its scheduler.
+    """
+
+    flops: float = 0.75
+    hbm: float = 0.8
+    links: float = 0.8
+    start: float = 0.02
+    step: float = 0.001
+    sequence: float = 2e-5
+
+    def slowed(self, ratio: float) -> "Speeds":
+        """Return speeds at which every term takes `ratio` times as long."""
+        shares = {name: getattr(self, name) / ratio for name in ("flops", "hbm", "links")}
+        waits = {name: getattr(self, name) * ratio for name in ("start", "step", "sequence")}
+        return Speeds(**shares, **waits)
+
+
+DEFAULT: Mapping[Key, Speeds] = MappingProxyType({(ANY, ANY): Speeds()})
+"""Measured on one H200 (docs/compiler.md); other GPUs are taken to reach the same shares."""
+
+
+@attrs.frozen
+class Profile:
+    """Speeds by GPU and kind of task; what is missing is that of any GPU, or any kind."""
+
+    speeds: Mapping[Key, Speeds] = DEFAULT
+
+    def of(self, gpu: str, kind: str) -> Speeds:
+        """Return the speeds of a kind of task on a GPU."""
+        for key in ((gpu, kind), (ANY, kind), (gpu, ANY)):
+            if key in self.speeds:
+                return self.speeds[key]
+        return self.speeds[ANY, ANY]
+
+    def fitted(
+        self, predictions: Mapping[Key, float], measurements: Mapping[Key, float]
+    ) -> "Profile":
+        """Return the profile that would have predicted what was measured.
+
+        Args:
+            predictions: seconds by GPU and kind, predicted with this profile.
+            measurements: seconds measured, of the same work.
+        """
+        ratios = {key: measurements[key] / predictions[key] for key in sorted(measurements)}
+        new = {key: self.of(*key).slowed(ratio) for key, ratio in ratios.items()}
+        return Profile({**self.speeds, **new})
+
+    def to_json(self) -> str:
+        """Return the profile as text."""
+        rows = {" ".join(key): attrs.asdict(self.speeds[key]) for key in sorted(self.speeds)}
+        return json.dumps(rows, indent=2) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str, where: str = "") -> "Profile":
+        """Read a profile; what it lacks is the default's.
+
+        Raises:
+            DataError: the text is no profile.
+        """
+        try:
+            rows: dict[str, dict[str, Any]] = json.loads(text)
+            read = {_key(name): Speeds(**row) for name, row in rows.items()}
+        except (ValueError, TypeError, AttributeError) as error:
+            raise DataError(
+                f"no profile: {error}",
+                where=where,
+                hint='a profile is JSON: {"H200 update": {"flops": 0.5, ...}, ...}',
+            ) from error
+        return cls({**DEFAULT, **read})
+
+    def save(self, file: Path) -> None:
+        """Write the profile."""
+        file.write_text(self.to_json())
+
+    @classmethod
+    def load(cls, file: Path) -> "Profile":
+        """Read a profile's file.
+
+        Raises:
+            DataError: it cannot be read or holds no profile.
+        """
+        try:
+            text = file.read_text()
+        except OSError as error:
+            raise DataError(f"`{file}` cannot be read: {error}") from error
+        return cls.from_json(text, where=f"  {file}")
+
+
+def _key(name: str) -> Key:
+    gpu, kind = name.split(" ")
+    return gpu, kind

@@ -1,0 +1,73 @@
+"""What a step has to do: how many prompts, how long, and how each role computes."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+import attrs
+
+from flowrl.compiler.cost.lengths import Lengths
+
+PROMPT, RESPONSE = Lengths.of(256), Lengths.of({"mean": 600, "max": 1024})
+
+
+@attrs.frozen
+class Settings:
+    """How one role's model is held and run.
+
+    Attributes:
+        weight_bytes: of one weight in forward passes.
+        gradient_bytes: of one accumulated gradient.
+        optimizer_bytes: of the optimizer's state of one weight: a float32 master and AdamW's two
+            moments are 12 (ZeRO, arXiv:1910.02054, sec. 3.1).
+        kv_bytes: of one number in the KV cache.
+        microbatch_tokens: packed into one forward pass of a trainer or scorer.
+        head_tokens: of which the logits exist at once.
+        checkpointing: layers keep their input only and run forward again before their backward.
+        compiled: layers run as few kernels; activations travel less.
+        sequences: that one engine runs at once, at most; None is as many as its cache holds.
+        kv_share: of the memory that weights leave free, what an engine takes as KV cache.
+    """
+
+    weight_bytes: int = 2
+    gradient_bytes: int = 4
+    optimizer_bytes: int = 12
+    kv_bytes: int = 2
+    microbatch_tokens: int = 16384
+    head_tokens: int = 8192
+    checkpointing: bool = False
+    compiled: bool = False
+    sequences: int | None = 1024
+    kv_share: float = 0.9
+
+
+DEFAULT = Settings()
+
+
+@attrs.frozen
+class Workload:
+    """A step.
+
+    Attributes:
+        prompts: drawn in a step, or in one round of `sample_until`.
+        prompt_tokens: of a prompt.
+        response_tokens: of a response.
+        rounds: expected of `sample_until`.
+        roles: settings of those that don't run by the default.
+        default: settings of all others.
+    """
+
+    prompts: float = 64
+    prompt_tokens: Lengths = PROMPT
+    response_tokens: Lengths = RESPONSE
+    rounds: float = 1
+    roles: Mapping[str, Settings] = MappingProxyType({})
+    default: Settings = DEFAULT
+
+    @property
+    def sequence_tokens(self) -> float:
+        """Expected tokens of a prompt with its response."""
+        return self.prompt_tokens.mean + self.response_tokens.mean
+
+    def settings(self, role: str) -> Settings:
+        """Return how a role's model is held and run."""
+        return self.roles.get(role, self.default)
