@@ -1,0 +1,20 @@
+"""Layouts on ranks: which part of which parameter lies where."""
+
+from flowrl.compiler.layouts.bundles import Bundle, bundles
+from flowrl.compiler.layouts.division import Storage
+from flowrl.compiler.layouts.fit import check_fit, misfit
+from flowrl.compiler.layouts.matched import matched
+from flowrl.compiler.layouts.placement import Placement
+from flowrl.compiler.layouts.shard import Piece, Shard
+
+__all__ = [
+    "Bundle",
+    "Piece",
+    "Placement",
+    "Shard",
+    "Storage",
+    "bundles",
+    "check_fit",
+    "matched",
+    "misfit",
+]

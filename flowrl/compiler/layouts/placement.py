@@ -1,0 +1,146 @@
+"""Where a model's weights lie: a layout on certain ranks, and what each rank stores."""
+
+from collections.abc import Iterable, Mapping
+
+import attrs
+
+from flowrl.compiler.layouts.bundles import Bundle
+from flowrl.compiler.layouts.division import (
+    VOCABULARY,
+    Storage,
+    chunk,
+    even,
+    section_spans,
+    sections,
+    tp_dim,
+    vocabulary_span,
+)
+from flowrl.compiler.layouts.shard import Shard, cut, joined, stored_whole
+from flowrl.compiler.shapes import ModelShape, Parameter, ParameterKind
+from flowrl.errors import RunFileError
+from flowrl.ir.layout import Layout
+
+FIRST = frozenset({ParameterKind.EMBEDDING, ParameterKind.POSITIONS})
+"""What the first stage of a pipeline holds, of the parameters outside the layers."""
+
+
+def _in_order(ranks: Iterable[int]) -> tuple[int, ...]:
+    return tuple(ranks)
+
+
+@attrs.frozen
+class Placement:
+    """A layout on certain ranks.
+
+    Attributes:
+        layout: how the weights are divided.
+        ranks: in the order of the layout's mesh: `tp` neighbours stand side by side.
+        storage: whose tensors they are.
+        element_bytes: of a stored number.
+    """
+
+    layout: Layout
+    ranks: tuple[int, ...] = attrs.field(converter=_in_order)
+    storage: Storage = Storage.MODEL
+    element_bytes: int = 2
+
+    def __attrs_post_init__(self) -> None:
+        if len(set(self.ranks)) != len(self.ranks) or len(self.ranks) != self.layout.size:
+            raise RunFileError(
+                f"the layout `{self.layout}` is of {self.layout.size} different GPUs; "
+                f"got {len(self.ranks)}: {', '.join(map(str, self.ranks))}",
+                hint="the product of a layout's axes is the size of its pool",
+            )
+
+    def shards(self, bundle: Bundle, shape: ModelShape) -> Mapping[int, tuple[Shard, ...]]:
+        """Return the tensors of a bundle that each rank stores; ranks without any are left out."""
+        at = stages(bundle, shape.layers, self.layout.pp)
+        made: dict[tuple[int, int, int], tuple[Shard, ...]] = {}
+        stored = {}
+        for index, rank in enumerate(self.ranks):
+            place = self.layout.coordinates(index)
+            if place["pp"] in at:
+                key = place["fsdp"], place["ep"], place["tp"]
+                if key not in made:
+                    made[key] = _shards(bundle, shape, self, place)
+                stored[rank] = made[key]
+        return stored
+
+
+def stages(bundle: Bundle, layers: int, pp: int) -> frozenset[int]:
+    """Return the stages of a pipeline that hold a bundle.
+
+    Layers that don't divide evenly go to the stages before the last, from its side, as in vLLM:
+    the last one has the head. A tied embedding is on the first stage and, as the head, on the last.
+    """
+    first = bundle.parameters[0]
+    if first.layer is None:
+        last = {pp - 1} if first.kind not in FIRST or first.tied else set()
+        return frozenset(last | ({0} if first.kind in FIRST else set()))
+    each, more = divmod(layers, pp)
+    ends = 0
+    for stage in range(pp):
+        ends += each + (pp - 1 - more <= stage < pp - 1)
+        if first.layer < ends:
+            return frozenset({stage})
+    raise AssertionError("a layer is below the number of layers")
+
+
+def _shards(
+    bundle: Bundle, shape: ModelShape, placement: Placement, place: Mapping[str, int]
+) -> tuple[Shard, ...]:
+    layout, storage = placement.layout, placement.storage
+    divided = [_divided(p, shape, layout, storage, place) for p in bundle.parameters]
+    if storage is Storage.ENGINE and len(divided) > 1:
+        dim = tp_dim(bundle.parameters[0])
+        assert dim is not None, "what is joined is divided"
+        divided = [joined(bundle.tensor, divided, dim)]
+    return tuple(
+        _fsdp(shard, parameter, layout, place["fsdp"])
+        for shard, parameter in zip(divided, bundle.parameters, strict=False)
+    )
+
+
+def _divided(
+    parameter: Parameter,
+    shape: ModelShape,
+    layout: Layout,
+    storage: Storage,
+    place: Mapping[str, int],
+) -> Shard:
+    """Return a parameter's shard by experts, heads, columns, rows or vocabulary."""
+    shard, dim = stored_whole(parameter), tp_dim(parameter)
+    if parameter.experts is not None:
+        index, ranks = place["ep"], layout.ep
+        if layout.whole_experts:
+            index, ranks, dim = index * layout.tp + place["tp"], ranks * layout.tp, None
+        span = even(parameter.shape[parameter.experts], index, ranks)
+        shard = cut(shard, parameter.experts, [span])
+    if dim is None:
+        return shard
+    if parameter.kind in VOCABULARY:
+        span = vocabulary_span(parameter.shape[dim], place["tp"], layout.tp, storage)
+        return cut(shard, dim, [span])
+    if layout.tp == 1:
+        return shard
+    return cut(shard, dim, section_spans(sections(parameter, shape), place["tp"], layout.tp))
+
+
+def _fsdp(shard: Shard, parameter: Parameter, layout: Layout, index: int) -> Shard:
+    """Return the chunk of a stored tensor that FSDP2 gives a rank: of dim 0, or as `tp` divides.
+
+    FSDP2 shards other dims than the first evenly only; what doesn't divide lies along the first.
+    """
+    if layout.fsdp == 1:
+        return shard
+    dim = fsdp_dim(parameter, layout)
+    if shard.shape[dim] % layout.fsdp:
+        dim = 0
+    return cut(shard, dim, [chunk(shard.shape[dim], index, layout.fsdp)])
+
+
+def fsdp_dim(parameter: Parameter, layout: Layout) -> int:
+    """Return the dim that FSDP divides if its size allows."""
+    if not layout.along_tp or (layout.whole_experts and parameter.experts is not None):
+        return 0
+    return tp_dim(parameter) or 0
