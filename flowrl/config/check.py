@@ -11,7 +11,8 @@ from flowrl.config.run_file import RunFile
 from flowrl.errors import ProgramError, RunFileError
 from flowrl.ir.graph import Graph
 from flowrl.ir.program import Input, Kind
-from flowrl.ops.control import Minibatches, SampleUntil
+from flowrl.ops.control import SampleUntil
+from flowrl.ops.division import Minibatches
 from flowrl.ops.model import Generate, Score
 from flowrl.stages import Traced, trace
 from flowrl.user_file import locating

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from flowrl.functional.ragged import segment, select, spread
 from flowrl.functional.reductions import row_mean, row_sum
+from flowrl.functional.refusals import SampleRefusedError
 
 LEVELS = ("token", "sequence", "geomean")
 MODES = ("truncate", "mask", "geomean_filter_token_truncate")
@@ -46,7 +47,8 @@ def importance_weights(
         keep: bool[..., token], the trained tokens that aren't dropped.
 
     Raises:
-        ValueError: a trained token's log-probability isn't finite, or options contradict.
+        ValueError: a trained token's log-probability isn't finite (SampleRefusedError), or
+            options contradict.
 
     Source: Yao et al. 2025, "Your efficient RL framework secretly brings you off-policy RL
         training" (truncate); Liu et al. 2025, "When speed kills stability" (mask).
@@ -118,18 +120,20 @@ def _within(weights: Tensor, low: float | None, high: float | None) -> Tensor:
 
 def _require_finite(mask: Tensor, lengths: Tensor | None, **logprobs: Tensor) -> None:
     for name, values in logprobs.items():
-        bad = (mask & ~values.isfinite()).nonzero()
+        bad = (mask & ~values.isfinite()).flatten().nonzero()[:, 0]
         if len(bad):
-            raise ValueError(
+            row, token = _place(int(bad[0]), mask, lengths)
+            raise SampleRefusedError(
                 f"{name} log-probabilities must be finite on trained tokens; "
-                f"{_place(bad[0], lengths)} has {values[tuple(bad[0])].item()}"
+                f"row {row} token {token} has {values.flatten()[bad[0]].item()}",
+                row,
             )
 
 
-def _place(index: Tensor, lengths: Tensor | None) -> str:
-    """Return `row i token t` for an index into the padded or the packed form."""
+def _place(place: int, mask: Tensor, lengths: Tensor | None) -> tuple[int, int]:
+    """Return row and token of a place among all tokens, padded or packed."""
     if lengths is None:
-        return f"row {', '.join(map(str, index[:-1].tolist()))} token {int(index[-1])}"
-    place, ends = int(index[0]), lengths.cumsum(0)
+        return divmod(place, mask.shape[-1])
+    ends = lengths.cumsum(0)
     row = int((ends <= place).sum())
-    return f"row {row} token {place - int(ends[row] - lengths[row])}"
+    return row, place - int(ends[row] - lengths[row])

@@ -5,6 +5,8 @@ from heapq import heapify, heappop, heappush
 
 from torch import Tensor
 
+from flowrl.functional.refusals import SampleRefusedError
+
 
 def overlong_penalty(
     token_counts: Tensor, *, max_len: int, cache_len: int, factor: float = 1.0
@@ -72,7 +74,7 @@ def micro_batches(token_counts: Sequence[int], max_tokens: int) -> list[list[int
         The rows of each bin, ascending: at most 11/9 of the fewest possible, plus 2/3.
 
     Raises:
-        ValueError: a row is longer than a bin.
+        SampleRefusedError: a row is longer than a bin.
 
     Source: Dosa 2007, "The tight bound of first fit decreasing bin-packing".
     """
@@ -81,7 +83,8 @@ def micro_batches(token_counts: Sequence[int], max_tokens: int) -> list[list[int
     for row in sorted(range(len(token_counts)), key=lambda row: -token_counts[row]):
         size = token_counts[row]
         if size > max_tokens:
-            raise ValueError(f"row {row} has {size} tokens, more than max_tokens = {max_tokens}")
+            problem = f"row {row} has {size} tokens, more than max_tokens = {max_tokens}"
+            raise SampleRefusedError(problem, row)
         place = next((i for i, left in enumerate(room) if left >= size), len(bins))
         if place == len(bins):
             bins.append([])

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from flowrl.functional.refusals import SampleRefusedError
+
 
 def combine_rewards(
     rewards: Tensor, *, weights: Sequence[float] | None = None, lengths: Tensor | None = None
@@ -47,17 +49,18 @@ def require_finite(
     """Refuse rewards that are NaN or infinite.
 
     Raises:
-        ValueError: names the first such sample by `sample_ids`, or by its flat index and its
-            place in its group, and says how many there are.
+        SampleRefusedError: names the first such sample by `sample_ids`, or by its flat index and
+            its place in its group, and says how many there are.
     """
     bad = (~usable(rewards)).flatten().nonzero().flatten().tolist()
     if not bad:
         return
     name = _place(bad[0], groups) if sample_ids is None else sample_ids[bad[0]]
     value = rewards.flatten()[bad[0]].item()
-    raise ValueError(
+    raise SampleRefusedError(
         f"rewards must be finite numbers; sample {name} has {value} "
-        f"({len(bad)} of {rewards.numel()} samples are not finite)"
+        f"({len(bad)} of {rewards.numel()} samples are not finite)",
+        bad[0],
     )
 
 

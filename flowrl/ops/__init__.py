@@ -12,7 +12,8 @@ from flowrl.ops.covariance import clip_cov, kl_cov
 from flowrl.ops.custom import op
 from flowrl.ops.data import align, record, select
 from flowrl.ops.divergence import adaptive_kl, kl
-from flowrl.ops.flow import cond, minibatches, sample_until, scan
+from flowrl.ops.division import microbatches, minibatches
+from flowrl.ops.flow import cond, sample_until, scan
 from flowrl.ops.forward import collision, generate, logprobs, score, values
 from flowrl.ops.importance import importance_weights
 from flowrl.ops.loss import binary_cross_entropy, bradley_terry, clipped_value, dpo_loss
@@ -78,6 +79,7 @@ __all__ = [
     "leave_one_out",
     "logprobs",
     "maximum",
+    "microbatches",
     "minibatches",
     "minimum",
     "op",

@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import attrs
 
@@ -19,31 +19,6 @@ from flowrl.ir.types import (
     f32,
     i32,
 )
-
-
-@attrs.frozen
-class Minibatches(Op):
-    """Divide rows into minibatches, shuffled anew in each epoch."""
-
-    sequences: int
-    epochs: int
-    by: str
-    axes: tuple[tuple[Axis, Axis], ...] = attrs.field(repr=False)
-    number: int = attrs.field(default=0, repr=False)
-
-    def infer(self, tokens: Type) -> tuple[Type, ...]:
-        """T[prompt, ...] -> minibatches[prompt'2, ...]."""
-        if not isinstance(tokens, TensorType) or not tokens.axes:
-            raise TypeRuleError(f"takes values with rows; got {tokens}")
-        return (MinibatchesType(SelectionType(self.axes)),)
-
-
-@attrs.frozen
-class Batches:
-    """What `minibatches` returns: the division and the record that is divided."""
-
-    division: Value
-    record: Any
 
 
 class ControlOp(Op):

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 from flowrl.errors import Location, ProgramError
 from flowrl.ir.builder import GraphBuilder
 from flowrl.ir.graph import Graph, Value
-from flowrl.ir.records import RECORDS, Prompts, flatten, leaf_names, same_structure, shown
+from flowrl.ir.records import Prompts, flatten, leaf_names, same_structure, shown
 from flowrl.ir.trace import bind, builder_of, trace_region
 from flowrl.ir.types import (
     DType,
@@ -16,37 +16,13 @@ from flowrl.ir.types import (
     TensorType,
     f32,
 )
-from flowrl.ops.control import Batches, Cond, Minibatches, SampleUntil, Scan
+from flowrl.ops.control import Cond, SampleUntil, Scan
 from flowrl.ops.data import fresh_axes
+from flowrl.ops.division import Batches
 from flowrl.ops.expect import at_least_one, expect, metric_names, one_of, outside_loss
 
 C = TypeVar("C")
 T = TypeVar("T")
-
-
-def minibatches(batch: Any, *, sequences: int, epochs: int = 1, by: str = "group") -> Batches:
-    """Divide a record into minibatches for `ops.scan`.
-
-    Args:
-        batch: rollouts, examples, pairs or a record, on [prompt, sample, token] or fewer.
-        sequences: sequences a minibatch. They are divided evenly into
-            ceil(all / sequences) minibatches.
-        epochs: how often each row is seen; each epoch has its own order.
-        by: "group" keeps the samples of a prompt together, "sequence" doesn't.
-
-    Raises:
-        ProgramError: sequences or epochs below 1, or another `by`.
-    """
-    expect("minibatches", "batch", batch, *RECORDS)
-    at_least_one("minibatches", "sequences", sequences, "sequences counts samples, not prompts")
-    at_least_one("minibatches", "epochs", epochs, "epochs says how often each row is seen")
-    one_of("minibatches", "by", by, ("group", "sequence"))
-    leaves = flatten(batch)[0]
-    builder = builder_of(leaves, "minibatches")
-    deepest = max(leaves, key=lambda leaf: len(leaf.type.axes))
-    pairs = fresh_axes(builder, leaves, "minibatches", whole=by == "group")
-    division = Minibatches(sequences, epochs, by, pairs, builder.root.number("draw"))
-    return Batches(bind(division, deepest)[0], batch)
 
 
 def scan(
@@ -58,7 +34,7 @@ def scan(
         body: traced once. The minibatch has the fields of the record on fresh axes; outer values
             on the record's rows must be put in the record. Models change only through the carry.
         carry: models and values, handed from turn to turn; models are used up.
-        xs: `ops.minibatches(...)`.
+        xs: `ops.minibatches(...)` or `ops.microbatches(...)`.
 
     Returns:
         The last carry, and each statistic with an axis of turns, f32[turn].

@@ -15,10 +15,12 @@ import torch
 from torch import Tensor
 
 from flowrl.errors import EngineError
+from flowrl.functional.refusals import SampleRefusedError
 from flowrl.ir.graph import Node, Value
 from flowrl.ir.types import Axis, DType, TensorType
 from flowrl.ops.tensor import Per, TensorOp
 from flowrl.runtime.form import Form
+from flowrl.runtime.origins import SampleError
 
 DTYPES = {DType.I32: torch.int64, DType.BOOL: torch.bool}
 
@@ -65,9 +67,12 @@ class Call:
             options["lengths"] = form.lengths[-1] if form.lengths else None
         if "groups" in self.accepted and form.lengths:
             options["groups"] = form.groups()
-        if self._at_once():
+        if not self._at_once():
+            return self._one_by_one(flat, options, axes, forms)
+        try:
             return self._results(flat, options)
-        return self._one_by_one(flat, options, axes, forms)
+        except SampleRefusedError as error:
+            raise self._of_sample(error, max(axes, key=len), form) from error
 
     def check(self, x: Any, value: Value, form: Form) -> Tensor:
         """Return one result as a tensor of the elements of `value`.
@@ -160,13 +165,32 @@ class Call:
         except Exception as error:
             if self.op.user is not None:
                 text = f"raised {type(error).__name__}: {error}"
-            elif isinstance(error, ValueError):  # an option or a size, in the function's words
-                text = f"refused: {error}"
+            elif isinstance(error, ValueError) and not isinstance(error, SampleRefusedError):
+                text = f"refused: {error}"  # an option or a size, in the function's words
             else:
                 raise
             shapes = ", ".join(str(tuple(x.shape)) for x in args if isinstance(x, Tensor))
             hint = f"it was called with tensors of shapes {shapes}, per={self.op.per.value!r}"
             raise self._error(text, hint) from error
+
+    def _of_sample(
+        self, error: SampleRefusedError, axes: tuple[Axis, ...], form: Form
+    ) -> SampleError:
+        """Return the error of a sample that the function refused, by its place."""
+        prompt, sample = error.sample, None
+        if len(axes) > 1 and axes[1].name == "sample":
+            groups = form.groups()
+            prompt = int(groups[error.sample])
+            sample = int((groups[: error.sample] == prompt).sum())
+        return SampleError(
+            f"{self.op.name}: the function refused: {error}",
+            where=self.node.loc.excerpt(),
+            hint="look for 0 / 0, the log of 0 or an overflow in what this sample gives; "
+            "`ops.usable(x)` says where x is finite",
+            axis=axes[0],
+            prompt=prompt,
+            sample=sample,
+        )
 
     def _error(self, text: str, hint: str) -> EngineError:
         problem = f"{self.op.name}: the function {text}"

@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import attrs
@@ -17,6 +18,7 @@ from flowrl.runtime.channels import Line
 from flowrl.runtime.host import Path
 from flowrl.runtime.instructions import Instructions
 from flowrl.runtime.loops import CONTROL
+from flowrl.runtime.origins import origins, row_of
 from flowrl.runtime.segments import Kind, Segment, inner_graphs, segments
 from flowrl.runtime.worker import Given
 
@@ -146,7 +148,8 @@ class Controller:
         given = [self._given(self._bring(env[value], segment.pool)) for value in segment.reads]
         results = self._new(line, len(segment.gives))
         first = results[0].id if results else 0
-        self.tell(line, segment.nodes, "evaluate", *place, given, first, path)
+        known = partial(row_of, env=origins(env), ask=_asked)
+        self.tell(line, segment.nodes, "evaluate", *place, given, first, path, row_of=known)
         env.update(zip(segment.gives, results, strict=True))
 
     def _generate(
@@ -233,6 +236,13 @@ IDS = itertools.count()
 
 MOST_NUMBERS = 200
 """Scalars a message: it stays small."""
+
+
+def _asked(function: Callable[[Any], Any], value: Any) -> Any:
+    """Return what a function says of a value: a number or a few words."""
+    if not isinstance(value, Held):
+        return function(value)
+    return ray.get(value.lines[0].call("number", function, value.id))
 
 
 def _number(node: Node) -> Tensor:

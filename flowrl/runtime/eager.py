@@ -12,6 +12,7 @@ from flowrl.ir.graph import Model, Node, Op, Value
 from flowrl.ir.types import ModelType, Type
 from flowrl.runtime.host import Host
 from flowrl.runtime.interpret import Interpreter
+from flowrl.runtime.origins import SampleError, named
 
 
 class Concrete(Value):
@@ -89,6 +90,10 @@ class Session(GraphBuilder):
 
     def _append(self, node: Node) -> tuple[Value, ...]:
         args = [arg.data if isinstance(arg, Concrete) else None for arg in node.args]
-        results = Interpreter(self.host).evaluate(node, args, ())
+        try:
+            results = Interpreter(self.host).evaluate(node, args, ())
+        except SampleError as error:
+            rows = {v: v.data for v in self.rows.values() if isinstance(v, Concrete)}
+            raise named(error, rows) from error
         types = [value.type for value in node.results]
         return tuple(self.value(t, x) for t, x in zip(types, results, strict=True))

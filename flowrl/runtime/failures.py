@@ -1,6 +1,7 @@
 """What went wrong on a worker, told as the user needs it: op, pool, worker, source line."""
 
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 
 from ray.exceptions import RayActorError, RayTaskError
@@ -8,6 +9,7 @@ from ray.exceptions import RayActorError, RayTaskError
 from flowrl.errors import EngineError, FlowrlError
 from flowrl.ir.graph import Node
 from flowrl.runtime.channels import Line
+from flowrl.runtime.origins import SampleError
 
 
 class Failure(Exception):
@@ -23,6 +25,15 @@ class Failure(Exception):
         self.error, self.node = error, node
 
 
+RowOf = Callable[[SampleError], str]
+"""Tells which row of the data a refused sample was made of; see `origins.row_of`."""
+
+
+def unknown(error: SampleError) -> str:
+    """Say nothing: an instruction that has no samples."""
+    return ""
+
+
 def told(error: Exception) -> FlowrlError:
     """Return an error of a worker as one that is told to users."""
     if isinstance(error, FlowrlError):
@@ -34,19 +45,23 @@ def told(error: Exception) -> FlowrlError:
     )
 
 
-def located(error: Exception, line: Line, nodes: tuple[Node, ...]) -> FlowrlError:
+def located(
+    error: Exception, line: Line, nodes: tuple[Node, ...], row_of: RowOf = unknown
+) -> FlowrlError:
     """Return what the controller raises when a call has failed.
 
     Args:
         error: what Ray raised.
         line: to the worker that failed.
         nodes: what it evaluated, with their places in the user's source.
+        row_of: tells the row of a sample that an op refused.
     """
     cause = error.cause if isinstance(error, RayTaskError) else error
     if isinstance(cause, Failure):
         if cause.node is None:  # no op: a row, a reward function or a model, which it names
             return cause.error
-        return _of_node(cause.error, line, nodes[cause.node])
+        row = row_of(cause.error) if isinstance(cause.error, SampleError) else ""
+        return _of_node(cause.error, line, nodes[cause.node], row)
     node = nodes[0] if nodes else None
     doing = f" while it ran `{node.op.name}`" if node else ""
     if isinstance(cause, RayActorError):
@@ -59,11 +74,12 @@ def located(error: Exception, line: Line, nodes: tuple[Node, ...]) -> FlowrlErro
     return EngineError(f"{line} failed{doing}: {type(error).__name__}: {error}")
 
 
-def _of_node(error: FlowrlError, line: Line, node: Node) -> FlowrlError:
+def _of_node(error: FlowrlError, line: Line, node: Node, row: str) -> FlowrlError:
     name, where = f"{node.op.name}: ", error.where
     short, full = f"  {node.loc}", node.loc.excerpt()
     problem = error.problem if error.problem.startswith(name) else f"{name}{error.problem}"
     where = full if where in ("", short) else f"{where}\n{full}"
+    where = f"{row}\n{where}" if row else where
     return _class_of(error)(problem, where=where, made=[f"  on {line}"], hint=error.hint)
 
 

@@ -11,6 +11,7 @@ from flowrl.functional.ragged import Ragged
 from flowrl.ir.graph import CAPTURED, FIXED, NEW, Graph
 from flowrl.ops.model import Update
 from flowrl.runtime.engine import Outputs
+from flowrl.runtime.origins import SampleError
 from flowrl.runtime.places import children, parents
 
 Run = Callable[[Graph, Sequence[Any]], list[Any]]
@@ -56,7 +57,10 @@ class GraphLoss:
         inputs = [
             mine[name] if name in mine else few.take(whole[name]) for name, _ in self.op.part.inputs
         ]
-        share: Tensor = self.run(self.op.part, inputs)[0]
+        try:
+            share: Tensor = self.run(self.op.part, inputs)[0]
+        except SampleError as error:
+            raise few.of_batch(error) from error
         _check_gradient(share, new)
         return share
 
@@ -112,10 +116,17 @@ class _Rows:
 
     def __init__(self, lengths: tuple[Tensor, ...], rows: Tensor) -> None:
         self.depth, self.rows = len(lengths), rows
-        self.first = parents(lengths)[rows]
+        self.parents = parents(lengths)
+        self.first = self.parents[rows]
         alone = torch.ones(len(rows), dtype=torch.int64)
         self.above = tuple(alone for _ in lengths[:-1])
         self.lengths = (*self.above, lengths[-1][rows])
+
+    def of_batch(self, error: SampleError) -> SampleError:
+        """Return the error of one of these rows with its place in the minibatch."""
+        row, first = int(self.rows[error.prompt]), int(self.first[error.prompt])
+        sample = None if self.depth == 1 else int((self.parents[:row] == first).sum())
+        return error.at(first, sample)
 
     def take(self, value: Any) -> Any:
         """Return a captured value's elements of these rows."""

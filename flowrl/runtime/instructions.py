@@ -8,7 +8,7 @@ import ray
 
 from flowrl.ir.graph import Node
 from flowrl.runtime.channels import Line
-from flowrl.runtime.failures import located
+from flowrl.runtime.failures import RowOf, located, unknown
 
 MOST_PENDING = 256
 """Calls that are not checked yet: what they have sent stays in the object store."""
@@ -22,6 +22,7 @@ class Call:
     reply: Any
     line: Line
     nodes: tuple[Node, ...]
+    row_of: RowOf
 
 
 class Instructions:
@@ -36,13 +37,19 @@ class Instructions:
         self.pending: list[Call] = []
 
     def tell(
-        self, line: Line, nodes: tuple[Node, ...], method: str, *args: Any, replies: int = 1
+        self,
+        line: Line,
+        nodes: tuple[Node, ...],
+        method: str,
+        *args: Any,
+        replies: int = 1,
+        row_of: RowOf = unknown,
     ) -> Any:
         """Have a worker do something, without waiting; `settle` finds out if it failed."""
         if len(self.pending) > MOST_PENDING:
             self.settle(len(self.pending) // 2)
         reply = line.call(method, *args, replies=replies)
-        self.pending.append(Call(method, reply, line, nodes))
+        self.pending.append(Call(method, reply, line, nodes, row_of))
         return reply
 
     def ask(self, line: Line, method: str, *args: Any) -> Any:
@@ -77,7 +84,8 @@ class Instructions:
                 try:
                     ray.get(replies)
                 except Exception as error:
-                    return located(error, call.line, tuple(self.source[n] for n in call.nodes))
+                    nodes = tuple(self.source[n] for n in call.nodes)
+                    return located(error, call.line, nodes, call.row_of)
         raise AssertionError("one of the calls has failed")
 
 

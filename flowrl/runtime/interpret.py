@@ -38,7 +38,7 @@ class Interpreter:
             try:
                 results = self.evaluate(node, [env[arg] for arg in node.args], path)
             except SampleError as error:
-                raise named(error, env, self.call) from error
+                raise named(error, env) from error
             env.update(zip(node.results, results, strict=True))
         return [env[value] for _, value in graph.outputs]
 

@@ -1,4 +1,4 @@
-"""Choose, reorder, join and divide rows of packed values."""
+"""Choose, reorder and join rows of packed values."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -59,28 +59,6 @@ def select(condition: Ragged, axes: tuple[Axis, ...]) -> Selection:
     return Selection(axes, (prompts, kept), (counts[prompts],))
 
 
-def divide(
-    tokens: Ragged, axes: tuple[Axis, ...], sequences: int, epochs: int, by: str, seed: int
-) -> list[Selection]:
-    """Return the minibatches of each epoch, in order.
-
-    All sequences are divided into ceil(all / sequences) minibatches, as evenly as whole groups
-    allow (`by="group"`) or to within one sequence.
-    """
-    generator = torch.Generator().manual_seed(seed)
-    whole = by == "group" or len(tokens.lengths) < 2
-    units = len(tokens.lengths[0]) if whole else len(tokens.lengths[1])
-    count = max(1, min(units, -(-len(tokens.lengths[-1]) // sequences)))
-    parts: list[Selection] = []
-    for _ in range(epochs):
-        order = torch.randperm(units, generator=generator)
-        for chunk in order.tensor_split(count) if units else ():
-            parts.append(
-                Selection(axes[:1], (chunk,)) if whole else _samples(chunk, tokens.lengths[0], axes)
-            )
-    return parts
-
-
 def align(value: Any, rows: Sequence[Row], to: Sequence[Row], axes: Sequence[Axis]) -> Any:
     """Return the elements of `value`, which lies on `rows`, in the order of `to`.
 
@@ -116,9 +94,3 @@ def concat(parts: Sequence[Any]) -> Any:
 def first(value: Any, axes: Sequence[Axis], start: int, stop: int) -> Any:
     """Return the elements `start` to `stop` of the first axis."""
     return take(Selection(tuple(axes[:1]), (torch.arange(start, stop),)), value, axes)
-
-
-def _samples(chunk: Tensor, per_prompt: Tensor, axes: tuple[Axis, ...]) -> Selection:
-    chosen = torch.zeros(int(per_prompt.sum()), dtype=torch.bool)
-    chosen[chunk] = True
-    return select(Ragged(chosen, (per_prompt,)), axes[:2])

@@ -68,20 +68,6 @@ def test_concat_joins_and_first_divides(left, right):
     assert unpacked(selection.first(joined, AXES, len(left), len(left + right))) == right
 
 
-@given(st.lists(st.integers(0, 3), max_size=6), st.integers(1, 9), st.booleans())
-def test_divide_hands_out_each_sequence_once_in_parts_that_differ_by_one_unit(counts, size, whole):
-    tree = [[[10 * i + j] for j in range(count)] for i, count in enumerate(counts)]
-
-    parts = selection.divide(packed(tree), AXES, size, 1, "group" if whole else "sequence", seed=0)
-
-    taken = [unpacked(selection.take(part, packed(tree), AXES)) for part in parts]
-    assert sorted(s for part in taken for p in part for s in p) == sorted(
-        s for p in tree for s in p
-    )
-    units = [len(part) if whole else sum(map(len, part)) for part in taken]
-    assert max(units, default=0) - min(units, default=0) <= 1
-
-
 def test_align_brings_rows_into_the_order_of_others():
     value = Ragged(torch.tensor([0.0, 1.0, 2.0]))
 

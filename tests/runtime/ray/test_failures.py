@@ -11,6 +11,7 @@ from flowrl import ops
 from flowrl.compiler.cluster import Cluster, Pool
 from flowrl.data.record import RowError
 from flowrl.errors import EngineError, FlowrlError
+from flowrl.runtime.host import Scores
 from flowrl.runtime.pools import PoolSize, RaySpec, started
 from programs.ppo import ppo
 from tests.runtime import steps
@@ -49,6 +50,31 @@ def program_of(function):
         return policy, stats
 
     return program
+
+
+def overflowing(rewards):
+    """Meet an infinite number in the last sample of the third prompt."""
+    return ops.leave_one_out(rewards / (rewards - 6.0))
+
+
+class Numbers:
+    """Rewards 1 to 8, of two samples a prompt."""
+
+    columns = None
+    first = 1.0
+
+    def score(self, plan):
+        numbers = [self.first, *map(float, range(2, 9))]
+        return lambda functions, rows, completions, samples, step: Scores([numbers], {})
+
+    def close(self):
+        pass
+
+
+class Dropping(Numbers):
+    """The same, but the first sample has none: its group is dropped."""
+
+    first = None
 
 
 class Silent:
@@ -101,6 +127,34 @@ broken: the function raised KeyError: 'x7'
   on worker 0 of pool `data` (pid 1 on here)
 help: it was called with tensors of shapes (8,), per='batch'\
 """)
+
+
+def test_a_reward_that_is_not_finite_is_told_by_row_and_sample(error_of):
+    assert error_of(program_of(overflowing), rewards=Numbers) == snapshot("""\
+leave_one_out: the function refused: rewards must be finite numbers; sample 5, number 1 of group 2, has inf (1 of 8 samples are not finite)
+  texts:N (row 2), sample 1
+  test_failures.py:N
+   :N     return ops.leave_one_out(rewards / (rewards - 6.0))
+                   ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+  on worker 0 of pool `data` (pid 1 on here)
+help: look for 0 / 0, the log of 0 or an overflow in what this sample gives; `ops.usable(x)` says where x is finite\
+""")
+
+
+@fl.program
+def whitened(policy: fl.Model, prompts: fl.Prompts):
+    """Meet the same in an op that lies where the tokens are."""
+    rollouts, rewards = ops.score("reward", ops.generate(policy, prompts, n=2))
+    earned = ops.reinforce_plus_plus_baseline(rewards / (rewards - 6.0), rollouts.mask)
+    return {"largest": earned.max(mask=rollouts.mask)}
+
+
+def test_a_row_is_told_from_another_pool_and_behind_groups_that_were_dropped(error_of):
+    text = error_of(whitened, rewards=Dropping, drop_failed=True)
+
+    assert "sample 3, number 1 of group 1, has inf (1 of 6" in text
+    assert "\n  texts:N (row 2), sample 1\n" in text
+    assert "  on worker 0 of pool `rollout`" in text
 
 
 def test_rewards_that_raise_are_named_with_their_worker(error_of):
