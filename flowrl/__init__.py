@@ -7,6 +7,7 @@ from flowrl.errors import FlowrlError
 from flowrl.ir.graph import Model, Value
 from flowrl.ir.program import Carry, Program, program
 from flowrl.ir.records import Examples, Pairs, Prompts, Record, Rollouts
+from flowrl.ops.correction import corrected
 from flowrl.ops.custom import op
 from flowrl.stages import Compiled, Lowered, Traced, trace
 
@@ -37,6 +38,7 @@ __all__ = [
     "Rollouts",
     "Traced",
     "Value",
+    "corrected",
     "op",
     "ops",
     "program",

@@ -1,6 +1,6 @@
 """REINFORCE with the Optimal Token Baseline (Li et al. 2026, arXiv:2602.07078).
 
-Left out of the paper: its weights for truncated importance sampling.
+Left out of the paper: nothing; its truncated importance weights are those of `fl.corrected`.
 """
 
 import flowrl as fl

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import attrs
+
 from flowrl.compiler.cluster import OTHER_ROLES, Cluster, Pool
 from flowrl.compiler.findings import models_read
 from flowrl.compiler.groups import check_groups
@@ -10,8 +12,9 @@ from flowrl.config.programs import load_program
 from flowrl.config.run_file import RunFile
 from flowrl.errors import ProgramError, RunFileError
 from flowrl.ir.graph import Graph
-from flowrl.ir.program import Input, Kind
+from flowrl.ir.program import Input, Kind, Program
 from flowrl.ops.control import SampleUntil
+from flowrl.ops.correction import corrected
 from flowrl.ops.division import Minibatches
 from flowrl.ops.model import Generate, Score
 from flowrl.stages import Traced, trace
@@ -32,8 +35,20 @@ def trace_run(run: RunFile) -> Traced:
         asked, hint = run.where("program.name"), error.hint
         raise ProgramError(error.problem, where=error.where, made=[asked], hint=hint) from error
     hyperparameters = run.hyperparameters(program.signature)
+    program = _corrected(program, run)
     with locating(run.program_file):
         return trace(program, sampling_of(run), **hyperparameters)
+
+
+def _corrected(program: Program, run: RunFile) -> Program:
+    """Return the program with the weights of `[correction]`, if there is that table."""
+    if run.correction is None:
+        return program
+    try:
+        return corrected(program, **attrs.asdict(run.correction))
+    except ProgramError as error:
+        where = run.where("correction")
+        raise RunFileError(error.problem, where=where, hint=error.hint) from None
 
 
 def sampling_of(run: RunFile) -> dict[str, dict[str, Any]]:

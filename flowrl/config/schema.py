@@ -20,6 +20,21 @@ class ProgramTable:
 
 
 @attrs.frozen
+class CorrectionTable:
+    """Importance weights for what engine and trainer differ by; none without this table."""
+
+    level: Literal["token", "sequence", "geomean"] = "token"
+    """What is weighed: each token, the product over a sample's tokens, or their geometric mean."""
+    mode: Literal["truncate", "mask", "geomean_filter_token_truncate"] = "truncate"
+    """`truncate` holds weights to the bounds; `mask` gives 0 outside of them; the last one drops
+    samples whose geometric mean is outside, and truncates the token weights of the others."""
+    low: NotNegative | None = None
+    """Lower bound; none if not given."""
+    high: NotNegative = 2.0
+    """Upper bound."""
+
+
+@attrs.frozen
 class ModelTable:
     """One model of the program, by the name that the program gives it."""
 
@@ -236,6 +251,7 @@ class Tables:
     """A run file."""
 
     program: ProgramTable
+    correction: CorrectionTable | None = None
     models: dict[str, ModelTable]
     engines: EnginesTable = attrs.field(factory=EnginesTable)
     cluster: ClusterTable = attrs.field(factory=ClusterTable)

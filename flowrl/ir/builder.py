@@ -6,6 +6,7 @@ from itertools import chain, count
 from typing import Any
 
 from flowrl.errors import Location, ProgramError
+from flowrl.ir.correction import Correction
 from flowrl.ir.graph import CAPTURED, UNPLACED, Graph, Node, Op, Value, new_value
 from flowrl.ir.signature import TypeRuleError
 from flowrl.ir.types import Axis, ModelType, Type
@@ -44,6 +45,8 @@ class GraphBuilder:
         """The `row[...]` value of each first axis, for joins by row."""
         self.rewards: dict[str, Value] = {}
         """Rewards by name; their means are metrics, whether the program returns them or not."""
+        self.correction: Correction | None = None
+        """The weights of the policy gradient, if the program is corrected."""
         self.sizes: dict[Axis, int] = {}
         """How many samples a prompt has, by the axis of samples, where that is known."""
         self.buffers: dict[str, dict[str, Value]] = {}

@@ -10,6 +10,7 @@ import attrs
 
 from flowrl.errors import Location, ProgramError, nearest
 from flowrl.ir.builder import GraphBuilder
+from flowrl.ir.correction import Correction
 from flowrl.ir.graph import Graph, Model, Value
 from flowrl.ir.records import DATA, Prompts, flatten, leaf_names, same_structure, shown
 from flowrl.ir.trace import building, located
@@ -84,8 +85,10 @@ class Traced:
 class Program:
     """A function decorated with `@fl.program`."""
 
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self.function = function
+    def __init__(
+        self, function: Callable[..., Any], correction: Mapping[str, Any] | None = None
+    ) -> None:
+        self.function, self.correction = function, correction
         self.name = function.__name__
         self.__doc__ = function.__doc__
         self.signature = inspect.signature(function)
@@ -98,7 +101,12 @@ class Program:
         session = next((leaf.session for leaf in leaves if hasattr(leaf, "session")), None)
         if session is not None:
             session.begin()
+            session.correction = self._correction()
         return self.function(*args, **hyperparameters)
+
+    def corrected(self, options: Mapping[str, Any]) -> "Program":
+        """Return the program with weights on its policy gradient; see `fl.corrected`."""
+        return Program(self.function, options)
 
     def defaults(self) -> dict[str, Any]:
         """Return the hyperparameters, which are the keyword-only arguments, and their defaults."""
@@ -122,13 +130,25 @@ class Program:
         """
         params = self._params(hyperparameters or {})
         builder = GraphBuilder(self.name)
+        builder.correction = self._correction()
         args = [self._argument(builder, spec) for spec in self.inputs]
         builder.sampling = sampling or {}
         with building(builder):
             result = self.function(*args, **params)
+            self._check_corrected(builder.correction)
             with located(self.loc):
                 outputs = self._outputs(result, dict(zip(self.inputs, args, strict=True)), builder)
         return Traced(self, builder.finish(outputs, params), params, sampling or {})
+
+    def _correction(self) -> Correction | None:
+        return None if self.correction is None else Correction(self.correction)
+
+    def _check_corrected(self, correction: Correction | None) -> None:
+        if correction is not None and not correction.terms:
+            raise self._refuse(
+                "is to be corrected, but no update of the model that sampled has a policy gradient",
+                "leave the correction out: it weighs terms such as `ops.clipped_surrogate`",
+            )
 
     def _params(self, given: Mapping[str, Any]) -> dict[str, Any]:
         known = self.defaults()

@@ -52,6 +52,7 @@ class Rollouts(Fields):
         mask: bool[prompt, sample, token], True on tokens that are trained.
         truncated: bool[prompt, sample], True where the token limit ended the sample.
         version: i32[prompt, sample], the number of updates of the model that sampled it.
+        recomputed: f32[prompt, sample, token], the trainer's `logprobs`, in a corrected program.
     """
 
     prompts: Prompts
@@ -60,6 +61,7 @@ class Rollouts(Fields):
     mask: Value
     truncated: Value
     version: Value
+    recomputed: Value | None = None
 
 
 @attrs.frozen(eq=False)
@@ -111,7 +113,8 @@ def fields_of(record: Any) -> dict[str, Any]:
     """Return the fields of a record by name, nested ones not flattened."""
     if isinstance(record, Record):
         return dict(record._fields)
-    return {field.name: getattr(record, field.name) for field in attrs.fields(type(record))}
+    fields = {field.name: getattr(record, field.name) for field in attrs.fields(type(record))}
+    return {name: x for name, x in fields.items() if x is not None}
 
 
 def _register(cls: type) -> None:

@@ -2,8 +2,9 @@
 
 from flowrl.ir.graph import Value
 from flowrl.ir.trace import builder_of
+from flowrl.ops.correction import policy_gradient
 from flowrl.ops.expect import in_interval, refuse
-from flowrl.ops.tensor import Per, Rule, apply
+from flowrl.ops.tensor import Per, Rule
 
 TOKENS = "f32[..., token]"
 QUADRUPLE = f"{TOKENS}, {TOKENS}, {TOKENS}, bool[..., token] -> {TOKENS}"
@@ -50,7 +51,7 @@ def clip_cov(
         )
     number = builder_of([new], "clip_cov").number("draw")
     bounds = {"clip": clip, "clip_high": clip_high, "low": low, "high": high}
-    return apply(
+    return policy_gradient(
         "covariance:clip_cov",
         QUADRUPLE,
         Per.BATCH,
@@ -86,7 +87,7 @@ def kl_cov(
     """
     in_interval("kl_cov", "(0, 1]", fraction=fraction)
     in_interval("kl_cov", "[0, inf)", beta=beta)
-    return apply(
+    return policy_gradient(
         "covariance:kl_cov",
         QUADRUPLE,
         Per.BATCH,

@@ -8,7 +8,8 @@ from flowrl.ir.graph import Model, Value
 from flowrl.ir.records import RECORDS, Prompts, Rollouts, fields_of, shown
 from flowrl.ir.trace import bind, builder_of
 from flowrl.ir.types import TensorType
-from flowrl.ops.data import fresh_axes, take
+from flowrl.ops.correction import recompute, take_rollouts
+from flowrl.ops.data import fresh_axes
 from flowrl.ops.expect import (
     at_least_one,
     expect,
@@ -73,7 +74,8 @@ def generate(
         n=n, **chosen, max_tokens=max_tokens, stop=stops, axes=axes, number=number
     )  # fmt: skip
     builder.root.sizes[axes[0]] = n
-    return Rollouts(prompts, *bind(op, policy, prompts.context, prompts.rows))
+    rollouts = Rollouts(prompts, *bind(op, policy, prompts.context, prompts.rows))
+    return recompute(builder, policy, rollouts)
 
 
 def _check_limits(max_tokens: int | None, min_tokens: int) -> None:
@@ -198,7 +200,7 @@ def score(
     op = Score(names or (by,), origin.model if origin else "", pairs, axis)
     rewards, kept = bind(op, rollouts.prompts.rows, rollouts.tokens)
     builder.report(by, rewards)
-    return take(builder, kept, rollouts), rewards
+    return take_rollouts(builder, kept, rollouts), rewards
 
 
 def temperature_of(rollouts: Any) -> float:

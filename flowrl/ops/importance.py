@@ -47,7 +47,7 @@ def importance_weights(
     Source: Yao et al. 2025, "Your efficient RL framework secretly brings you off-policy RL
     training" (truncate); Liu et al. 2025, "When speed kills stability" (mask).
     """
-    _check(level, mode, low, high)
+    check_weights("importance_weights", level, mode, low, high)
     tokens = "f32[..., token]"
     weights, keep = apply_many(
         "importance:importance_weights",
@@ -61,8 +61,12 @@ def importance_weights(
     return weights, keep
 
 
-def _check(level: str, mode: str, low: float | None, high: float | None) -> None:
-    op = "importance_weights"
+def check_weights(op: str, level: str, mode: str, low: float | None, high: float | None) -> None:
+    """Check the options of `importance_weights`.
+
+    Raises:
+        ProgramError: one is out of range, or they contradict each other.
+    """
     one_of(op, "level", level, LEVELS)
     one_of(op, "mode", mode, MODES)
     in_interval(op, "[0, inf)", low=low, high=high)

@@ -1,6 +1,7 @@
 """Surrogates of the policy's improvement: per token, unreduced, to be minimised."""
 
 from flowrl.ir.graph import Value
+from flowrl.ops.correction import policy_gradient
 from flowrl.ops.expect import in_interval
 from flowrl.ops.tensor import Per, Rule, apply
 
@@ -40,7 +41,7 @@ def clipped_surrogate(
     _check_clips("clipped_surrogate", clip, clip_high)
     off = "leave it out, or take 3.0"
     in_interval("clipped_surrogate", "(1, inf)", hint=off, dual_clip=dual_clip)
-    return apply(
+    return policy_gradient(
         "surrogate:clipped_surrogate",
         TRIPLE,
         Per.TOKEN,
@@ -77,7 +78,7 @@ def sequence_surrogate(
     Source: Zheng et al. 2025, arXiv:2507.18071, eq. 5-7.
     """
     _check_clips("sequence_surrogate", clip, clip_high)
-    return apply(
+    return policy_gradient(
         "surrogate:sequence_surrogate",
         f"{TOKENS}, {TOKENS}, {TOKENS}, bool[..., token] -> {TOKENS}",
         Per.SAMPLE,
@@ -110,7 +111,7 @@ def cispo(
     Source: MiniMax 2025 (MiniMax-M1), arXiv:2506.13585, eq. 4-5.
     """
     _check_clips("cispo", clip, clip_high)
-    return apply(
+    return policy_gradient(
         "losses:cispo",
         TRIPLE,
         Per.TOKEN,
@@ -174,7 +175,7 @@ def reinforce(new: Value, advantages: Value) -> Value:
     Source: Williams 1992, "Simple statistical gradient-following algorithms".
     """
     args = {"new": new, "advantages": advantages}
-    return apply("losses:reinforce", f"{TOKENS}, {TOKENS} -> {TOKENS}", Per.TOKEN, args)
+    return policy_gradient("losses:reinforce", f"{TOKENS}, {TOKENS} -> {TOKENS}", Per.TOKEN, args)
 
 
 def _check_clips(op: str, clip: float | None, clip_high: float | None) -> None:

@@ -18,6 +18,7 @@ from flowrl.ir.types import (
     f32,
     i32,
 )
+from flowrl.ops.correction import weighing
 from flowrl.ops.expect import LOSS, expect, metric_names, outside_loss
 from flowrl.ops.forward import temperature_of
 from flowrl.ops.model import Ema, Snapshot, Update
@@ -102,11 +103,13 @@ def update(
         tokens = rollouts.tokens.type
         assert isinstance(model.type, ModelType)
         new = New(inner, model.type, tokens, temperature)
-        result = loss(new)
+        with weighing(builder, model, rollouts) as weights:
+            result = loss(new)
         value, metrics = result if isinstance(result, tuple) else (result, {})
         metrics = {name: _number(x) for name, x in metrics.items()}
         _check_loss(inner, value, metrics)
-        return [("loss", value), *metrics.items(), *watch(inner, new, rollouts, value).items()]
+        watched = watch(inner, new, rollouts, value) | (weights.measured() if weights else {})
+        return [("loss", value), *metrics.items(), *watched.items()]
 
     graph, captured = trace_region(LOSS, build, builder)
     op = Update(graph, temperature)

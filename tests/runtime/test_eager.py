@@ -44,7 +44,12 @@ def letters(completions):
 
 
 @pytest.mark.parametrize(
-    ("program", "options"), [(grpo, {"samples": 2, "kl_coef": 0.1}), (ppo, {"minibatch": 2})]
+    ("program", "options"),
+    [
+        (grpo, {"samples": 2, "kl_coef": 0.1}),
+        (ppo, {"minibatch": 2}),
+        (fl.corrected(ppo, high=1.1), {"minibatch": 2}),
+    ],
 )
 def test_a_program_on_a_session_equals_the_compiled_one(
     session, model_folder, tokenizer, program, options
