@@ -31,6 +31,10 @@ class Slot:
     refreshes: int = 0
     source: int | None = None
 
+    def brought(self, *, drops: bool) -> int:
+        """Return how often weights are brought for the task, if the seat drops them or not."""
+        return max(self.entries, self.refreshes) if drops else self.refreshes
+
 
 @attrs.frozen
 class Spans:
@@ -61,9 +65,7 @@ def homes(tasks: Sequence[Task], seats: Sequence[Seat]) -> tuple[int, ...]:
     )
 
 
-def slots(
-    tasks: Sequence[Task], seats: Sequence[Seat], pools: Sequence[int]
-) -> tuple[Slot, ...]:
+def slots(tasks: Sequence[Task], seats: Sequence[Seat], pools: Sequence[int]) -> tuple[Slot, ...]:
     """Return what each task waits for when the seats live in these pools.
 
     A seat takes the pool once before tasks of a loop, and once a turn if other seats take it in
@@ -121,7 +123,9 @@ def spans(
     """
     count = 1 + max((slot.pool for slot in slots), default=0)
     free = [0.0] * count
-    starts, computes, ends = [], [], []
+    starts: list[float] = []
+    computes: list[float] = []
+    ends: list[float] = []
     for i, slot in enumerate(slots):
         pool, seat = slot.pool, slot.seat
         at = free[pool]
@@ -130,7 +134,7 @@ def spans(
         starts.append(at)
         for old, new, times in slot.switches:
             at += times * (sleep[old] + wake[new])
-        brought = max(slot.entries, slot.refreshes) if drops[seat] else slot.refreshes
+        brought = slot.brought(drops=drops[seat])
         if brought and slot.source is not None:
             at = max(at, free[slot.source]) + brought * refresh[seat]
             free[slot.source] = at

@@ -1,0 +1,110 @@
+"""The least that a placement decided so far can come to."""
+
+from collections.abc import Sequence
+from functools import cache
+
+from flowrl.compiler.cost.step import Spans, spans
+from flowrl.compiler.search.terms import Terms, fits, least
+from flowrl.compiler.search.tree import Node, Tree
+
+Key = tuple[float, int, int]
+"""What is made small: a step's seconds; among equals, GPUs; then bytes moved over links."""
+
+
+class Bounds:
+    """Bounds that no completion of a node stays under, exact for complete nodes.
+
+    What is undecided counts at the least of its choices, each number by itself, and weights that
+    are to be brought between layouts not yet known at nothing. Since every end in `spans` grows
+    with each number, the step is too short at most; nothing here assumes that more GPUs are
+    faster, or that seconds and bytes depend on each other.
+    """
+
+    def __init__(self, tree: Tree) -> None:
+        self.tree, self.table = tree, tree.table
+        self._in_room = cache(self._least_in_room)
+
+    def key(self, node: Node) -> Key | None:
+        """Return the least key of any completion, or None if none fits."""
+        terms = self._terms(node)
+        if terms is None or not self._fits(node, terms):
+            return None
+        refresh, moved = self._brought(node)
+        seconds = self._spans(node, terms, refresh).seconds
+        shapes, pools = node.shapes, node.partition.pools
+        later = sum(self.table.shapes(pool)[0].gpus for pool in pools[len(shapes) :])
+        return seconds, sum(shape.gpus for shape in shapes) + later, moved
+
+    def spans(self, node: Node) -> Spans:
+        """Return when each task of a complete node runs."""
+        terms = self._terms(node)
+        assert terms is not None, "a complete node has all its terms"
+        return self._spans(node, terms, self._brought(node)[0])
+
+    def _spans(self, node: Node, terms: Sequence[Terms], refresh: Sequence[float]) -> Spans:
+        table, place = self.table, self.tree.place
+        seconds = [0.0] * len(table.tasks)
+        for work, its in zip(table.work, terms, strict=True):
+            for task, taken in zip(work, its.seconds, strict=True):
+                seconds[task] = taken
+        known = node.residencies
+        drops = [place[s] < len(known) and known[place[s]] == "drop" for s in range(len(terms))]
+        wake, sleep = [t.wake for t in terms], [t.sleep for t in terms]
+        return spans(node.partition.slots, seconds, wake, sleep, refresh, drops)
+
+    def _terms(self, node: Node) -> list[Terms] | None:
+        """Return the least terms of each seat, by number; None if a pool has no room left."""
+        out: list[Terms | None] = [None] * len(self.table.seats)
+        room = self.tree.room(node) if len(node.shapes) < len(node.partition.pools) else 0
+        for number, pool in enumerate(node.partition.pools):
+            if number >= len(node.shapes):
+                lows = self._in_room(pool, room + self._kept(node, number))
+                if lows is None:
+                    return None
+                for seat, its in zip(pool, lows, strict=True):
+                    out[seat] = its
+                continue
+            for seat in pool:
+                out[seat] = self._of(node, seat, pool, number)
+        return out  # type: ignore[return-value]
+
+    def _kept(self, node: Node, number: int) -> int:
+        """Return how many more GPUs are kept for an undecided pool than for the next."""
+        shapes, pools = self.table.shapes, node.partition.pools
+        return shapes(pools[number])[0].gpus - shapes(pools[len(node.shapes)])[0].gpus
+
+    def _of(self, node: Node, seat: int, pool: tuple[int, ...], number: int) -> Terms:
+        at = self.tree.place[seat]
+        if at < len(node.options):
+            return node.options[at]
+        residency = node.residencies[at] if at < len(node.residencies) else None
+        return self.table.floor(pool, node.shapes[number], seat, residency)
+
+    def _fits(self, node: Node, terms: Sequence[Terms]) -> bool:
+        return all(
+            fits([terms[seat] for seat in pool], self.table.capacity(shape))
+            for pool, shape in zip(node.partition.pools, node.shapes, strict=False)
+        )
+
+    def _brought(self, node: Node) -> tuple[list[float], int]:
+        """Return the seconds to bring each seat's weights once, and all bytes moved in a step."""
+        refresh, moved = [0.0] * len(self.table.seats), 0
+        for seat in self.tree.order[: len(node.options)]:
+            ends = self.tree.ends(node, seat)
+            option = node.options[self.tree.place[seat]]
+            if ends is None or option.residency == "alias":
+                continue
+            once, refresh[seat] = self.table.reshard(*ends)
+            for slot in node.partition.slots:
+                if slot.seat == seat:
+                    drops = option.residency == "drop"
+                    moved += once * slot.brought(drops=drops)
+        return refresh, moved
+
+    def _least_in_room(self, pool: tuple[int, ...], room: int) -> tuple[Terms, ...] | None:
+        """Return the least of each seat of a pool over shapes of at most `room` GPUs."""
+        shapes = [shape for shape in self.table.shapes(pool) if shape.gpus <= room]
+        if not shapes:
+            return None
+        floor = self.table.floor
+        return tuple(least(floor(pool, shape, seat, None) for shape in shapes) for seat in pool)

@@ -1,0 +1,86 @@
+"""What the user has decided already."""
+
+from collections.abc import Mapping, Sequence
+
+import attrs
+
+from flowrl.compiler.search.costs import Residency
+from flowrl.compiler.search.space import Block, Shape, sizes
+from flowrl.compiler.tasks import Seat
+from flowrl.ir.layout import Layout
+
+
+def _fixed(pairs: Mapping | None) -> dict:  # type: ignore[type-arg]
+    return dict(pairs or {})
+
+
+@attrs.frozen
+class Constraints:
+    """Decisions of the user, which every placement keeps.
+
+    Attributes:
+        pools: the pool of a seat, by name: seats of one name are together, of two names apart.
+        gpus: how many GPUs a named pool has; any number.
+        kinds: which GPUs a named pool lies on: `H100`.
+        layouts: the layout of a seat.
+        residencies: what a seat does while another works.
+        together: groups of seats that share a pool.
+        apart: groups of seats of which no two do.
+        most_gpus: the most GPUs that all pools may have.
+    """
+
+    pools: Mapping[Seat, str] = attrs.field(factory=dict, converter=_fixed)
+    gpus: Mapping[str, int] = attrs.field(factory=dict, converter=_fixed)
+    kinds: Mapping[str, str] = attrs.field(factory=dict, converter=_fixed)
+    layouts: Mapping[Seat, Layout] = attrs.field(factory=dict, converter=_fixed)
+    residencies: Mapping[Seat, Residency] = attrs.field(factory=dict, converter=_fixed)
+    together: tuple[frozenset[Seat], ...] = ()
+    apart: tuple[frozenset[Seat], ...] = ()
+    most_gpus: int | None = None
+
+    def seats(self, all_seats: Sequence[Seat]) -> tuple[Seat, ...]:
+        """Return the seats that need a place.
+
+        A model that is trained scores where it is, unless its score seat is named here.
+        """
+        trained = {seat.role for seat in all_seats if seat.use == "train"}
+        named = {*self.pools, *self.layouts, *self.residencies}.union(*self.together, *self.apart)
+        return tuple(
+            seat
+            for seat in all_seats
+            if seat.use != "score" or seat.role not in trained or seat in named
+        )
+
+    def allow(self, seats: Sequence[Seat], groups: Sequence[int]) -> bool:
+        """Return whether seats may share pools so; `groups` is the pool of each, by number."""
+        group = dict(zip(seats, groups, strict=True))
+        names = {
+            name: {group[s] for s in self.pools if self.pools[s] == name and s in group}
+            for name in dict.fromkeys(self.pools.values())
+        }
+        used = [g for its in names.values() for g in its]
+        return (
+            all(len(its) <= 1 for its in names.values())
+            and len(set(used)) == len(used)
+            and all(len({group[s] for s in its if s in group}) <= 1 for its in self.together)
+            and all(
+                len({group[s] for s in its if s in group}) == len([s for s in its if s in group])
+                for its in self.apart
+            )
+        )
+
+    def name(self, seats: Sequence[Seat]) -> str | None:
+        """Return the name that the user gave the pool of these seats, if any."""
+        return next((self.pools[seat] for seat in seats if seat in self.pools), None)
+
+    def shapes(self, seats: Sequence[Seat], blocks: Sequence[Block]) -> tuple[Shape, ...]:
+        """Return what a pool of these seats may be."""
+        name = self.name(seats) or ""
+        out = []
+        for i, block in enumerate(blocks):
+            if self.kinds.get(name, block.gpu) != block.gpu:
+                continue
+            fixed = self.gpus.get(name)
+            allowed = sizes(block) if fixed is None else (fixed,)
+            out += [Shape(i, gpus) for gpus in allowed if gpus <= block.nodes * block.per_node]
+        return tuple(out)

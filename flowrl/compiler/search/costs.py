@@ -1,0 +1,78 @@
+"""What the search must be told of seconds and bytes; models and tables of numbers both do."""
+
+from collections.abc import Sequence
+from typing import Literal, Protocol
+
+import attrs
+
+from flowrl.compiler.hardware import Machines
+from flowrl.compiler.tasks import Seat, Task
+from flowrl.ir.layout import Layout
+
+Residency = Literal["resident", "offload", "drop", "alias"]
+"""What becomes of a seat's bytes while another seat of its pool works.
+
+`resident` keeps weights and optimizer on the GPU; `offload` moves them to host memory; `drop` lets
+go of weights that are brought anew from where they are trained; `alias` has none of its own, since
+it reads those of the train seat. Caches and activations go in each case.
+"""
+
+RESIDENCIES: tuple[Residency, ...] = ("resident", "offload", "drop", "alias")
+
+
+@attrs.frozen
+class Use:
+    """A seat with its layout over these ranks."""
+
+    seat: Seat
+    layout: Layout
+    ranks: range
+
+
+@attrs.frozen
+class Bytes:
+    """What a seat takes, in bytes of the fullest GPU, and of host memory per GPU.
+
+    Attributes:
+        awake: while it works.
+        asleep: while another seat of the pool does.
+        host: all along.
+    """
+
+    awake: int
+    asleep: int
+    host: int = 0
+
+
+class Costs(Protocol):
+    """Seconds and bytes of seats on ranks of one GPU type.
+
+    They may depend on how many GPUs, of which type, in how many nodes, and for `reshard` on whether
+    both lie in one node, but not on which of several equal nodes.
+    """
+
+    machines: Machines
+
+    def layouts(self, seat: Seat, ranks: range) -> Sequence[Layout]:
+        """Return the layouts that a seat may have, in order of preference among equals."""
+
+    def residencies(self, seat: Seat) -> Sequence[Residency]:
+        """Return what a seat may do while another works."""
+
+    def seconds(self, task: Task, use: Use) -> float:
+        """Return the seconds of all turns of a task in a step."""
+
+    def memory(self, use: Use, residency: Residency) -> Bytes:
+        """Return the bytes of a seat."""
+
+    def capacity(self, ranks: range) -> tuple[int, int]:
+        """Return the bytes that seats may take of one GPU, and of host memory per GPU."""
+
+    def wake(self, use: Use, residency: Residency) -> tuple[float, float]:
+        """Return the seconds to bring back what a seat let go, and to let it go."""
+
+    def reshard(self, source: Use, target: Use) -> tuple[int, float]:
+        """Return the bytes over links, and the seconds, to bring weights from where they train."""
+
+    def aliases(self, source: Use, target: Use) -> bool:
+        """Return whether the target can read the weights of the source where they lie."""

@@ -1,0 +1,133 @@
+"""Everything the search asks of the costs, asked once: by seat and shape, and by pool and shape."""
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Literal
+
+from flowrl.compiler.cost.step import homes
+from flowrl.compiler.search.constraints import Constraints
+from flowrl.compiler.search.costs import RESIDENCIES, Costs, Residency, Use
+from flowrl.compiler.search.space import Shape, blocks_of
+from flowrl.compiler.search.terms import Option, Terms, fits, least, options
+from flowrl.compiler.tasks import Task, seats_of
+from flowrl.ir.layout import Layout
+
+Near = Literal["same", "node", "apart"]
+"""How two pools lie: they are one; in one node; in different nodes."""
+
+Choices = Mapping[Residency, tuple[Option, ...]]
+
+
+class Table:
+    """Terms of every seat and pool, made when first asked for.
+
+    Attributes:
+        tasks: of the step.
+        seats: that need a place.
+        home: the seat of each task, by number.
+        trainer: for each seat whose weights another seat trains, that seat.
+        blocks: of the machines.
+    """
+
+    def __init__(self, tasks: Sequence[Task], costs: Costs, constraints: Constraints) -> None:
+        self.tasks, self.costs, self.constraints = tuple(tasks), costs, constraints
+        self.seats = constraints.seats(seats_of(self.tasks))
+        self.home = homes(self.tasks, self.seats)
+        self.blocks = blocks_of(costs.machines)
+        trains = {seat.role: i for i, seat in enumerate(self.seats) if seat.use == "train"}
+        self.trainer = tuple(
+            trains.get(seat.role) if seat.use != "train" else None for seat in self.seats
+        )
+        self.tied = tuple(  # seats with weights that another seat has too
+            self.trainer[i] is not None or i in self.trainer for i in range(len(self.seats))
+        )
+        self.work = tuple(
+            tuple(i for i, home in enumerate(self.home) if home == seat)
+            for seat in range(len(self.seats))
+        )
+        self.options = cache(self._options)
+        self.choices = cache(self._choices)
+        self.floor = cache(self._floor)
+        self.shapes = cache(self._shapes)
+        self.reshard = cache(costs.reshard)
+        self.capacity = cache(self._capacity)
+
+    def ranks(self, shape: Shape) -> range:
+        """Return ranks of this shape; any others of it cost the same."""
+        first = self.blocks[shape.block].first
+        return range(first, first + shape.gpus)
+
+    def _capacity(self, shape: Shape) -> tuple[int, int]:
+        """Return bytes of a GPU, and of host memory per GPU."""
+        return self.costs.capacity(self.ranks(shape))
+
+    def _options(self, seat: int, shape: Shape) -> tuple[Option, ...]:
+        its, ranks, fixed = self.seats[seat], self.ranks(shape), self.constraints
+        wanted = fixed.layouts.get(its)
+        layouts = self.costs.layouts(its, ranks) if wanted is None else (wanted,)
+        uses = [Use(its, layout, ranks) for layout in layouts if layout.size == shape.gpus]
+        allowed = self.costs.residencies(its)
+        if its in fixed.residencies:
+            allowed = [fixed.residencies[its]]
+        if self.trainer[seat] is None:  # nowhere to bring weights from, or to read them
+            allowed = [r for r in allowed if r in ("resident", "offload")]
+        tasks = [self.tasks[i] for i in self.work[seat]]
+        return options(self.costs, tasks, uses, allowed, alone=not self.tied[seat])
+
+    def _choices(self, pool: tuple[int, ...], shape: Shape) -> tuple[Choices, ...] | None:
+        """Return what each seat of a pool may choose, or None if nothing fits.
+
+        Left out are choices that don't fit even with the least of all others.
+        """
+        capacity = self.capacity(shape)
+        every = [self._here(seat, pool, shape) for seat in pool]
+        if not all(every):
+            return None
+        lows = [least(options) for options in every]
+        kept: list[Choices] = []
+        for i, its in enumerate(every):
+            fit = [o for o in its if fits([*lows[:i], o, *lows[i + 1 :]], capacity)]
+            if not fit:
+                return None
+            kept.append(_by_residency(fit))
+        return tuple(kept)
+
+    def _here(self, seat: int, pool: tuple[int, ...], shape: Shape) -> list[Option]:
+        beside = self.trainer[seat] in pool
+        return [o for o in self.options(seat, shape) if beside or o.residency != "alias"]
+
+    def _floor(
+        self, pool: tuple[int, ...], shape: Shape, seat: int, residency: Residency | None
+    ) -> Terms:
+        """Return the least of a seat's choices in a pool that may fit, by residency or of all."""
+        choices = self.choices(pool, shape)
+        assert choices is not None
+        its = choices[pool.index(seat)]
+        some = [o for r, options in its.items() if residency in (None, r) for o in options]
+        return least(some)
+
+    def _shapes(self, pool: tuple[int, ...]) -> tuple[Shape, ...]:
+        """Return the shapes in which a pool may fit, the smallest first."""
+        allowed = self.constraints.shapes([self.seats[seat] for seat in pool], self.blocks)
+        fit = [shape for shape in allowed if self.choices(pool, shape) is not None]
+        return tuple(sorted(fit, key=lambda shape: (shape.gpus, shape.block)))
+
+    def uses(
+        self, source: tuple[int, Shape, Layout], target: tuple[int, Shape, Layout], near: Near
+    ) -> tuple[Use, Use]:
+        """Return two seats on ranks that lie so; any other such ranks cost the same."""
+        (a, at, its), (b, to, other) = source, target
+        first, per_node = self.blocks[to.block].first, self.blocks[to.block].per_node
+        if near == "node":
+            first += at.gpus
+        elif near == "apart" and at.block == to.block:
+            first += -(-at.gpus // per_node) * per_node
+        return (
+            Use(self.seats[a], its, self.ranks(at)),
+            Use(self.seats[b], other, range(first, first + to.gpus)),
+        )
+
+
+def _by_residency(options: Sequence[Option]) -> Choices:
+    known = (kind for kind in RESIDENCIES if any(o.residency == kind for o in options))
+    return {kind: tuple(o for o in options if o.residency == kind) for kind in known}

@@ -1,0 +1,154 @@
+"""The tree of decisions: who shares a pool, its shape, then each seat's residency and layout."""
+
+from collections.abc import Iterator
+from functools import cache
+
+import attrs
+
+from flowrl.compiler.cost.step import Slot, slots
+from flowrl.compiler.search.costs import Residency, Use
+from flowrl.compiler.search.space import Shape, pack, partitions
+from flowrl.compiler.search.table import Choices, Near, Table
+from flowrl.compiler.search.terms import Option
+
+
+@attrs.frozen
+class Partition:
+    """Which seats share a pool.
+
+    Attributes:
+        pools: the seats of each pool, by number.
+        pool_of: the pool of each seat.
+        slots: what each task waits for.
+    """
+
+    pools: tuple[tuple[int, ...], ...]
+    pool_of: tuple[int, ...]
+    slots: tuple[Slot, ...]
+
+
+@attrs.frozen
+class Node:
+    """A placement decided so far: shapes of the first pools, then residencies, then layouts.
+
+    Attributes:
+        partition: which seats share a pool.
+        shapes: of its pools.
+        residencies: of the seats, in the order of `Tree.order`.
+        options: of the seats, in that order.
+    """
+
+    partition: Partition
+    shapes: tuple[Shape, ...] = ()
+    residencies: tuple[Residency, ...] = ()
+    options: tuple[Option, ...] = ()
+
+    @property
+    def depth(self) -> int:
+        """How many decisions were made."""
+        return len(self.shapes) + len(self.residencies) + len(self.options)
+
+
+class Tree:
+    """Every placement, as the leaves of a tree of decisions.
+
+    Attributes:
+        table: what seats and pools cost.
+        order: in which seats are decided: a model's train seat, then those that need its weights,
+            then frozen models.
+        place: of each seat in that order.
+        gpus: that may be used.
+    """
+
+    def __init__(self, table: Table) -> None:
+        self.table = table
+        seats = range(len(table.seats))
+        self.order = sorted(seats, key=lambda s: (not table.tied[s], table.trainer[s] is not None))
+        self.place = {seat: i for i, seat in enumerate(self.order)}
+        size = table.costs.machines.size
+        self.gpus = min(table.constraints.most_gpus or size, size)
+        self.ranks = cache(self._ranks)
+
+    def roots(self) -> Iterator[Node]:
+        """Yield every way to share pools that the user allows, if each pool fits in some shape."""
+        table = self.table
+        for groups in partitions(len(table.seats)):
+            if not table.constraints.allow(table.seats, groups):
+                continue
+            pools = tuple(
+                tuple(seat for seat, its in enumerate(groups) if its == group)
+                for group in range(max(groups) + 1)
+            )
+            if all(table.shapes(pool) for pool in pools):
+                yield Node(Partition(pools, groups, slots(table.tasks, table.seats, groups)))
+
+    def complete(self, node: Node) -> bool:
+        """Return whether everything is decided."""
+        return len(node.options) == len(self.order)
+
+    def children(self, node: Node) -> Iterator[Node]:
+        """Yield the node with one more decision, in each way that is possible."""
+        if len(node.shapes) < len(node.partition.pools):
+            yield from self._with_shape(node)
+        elif len(node.residencies) < len(self.order):
+            seat = self.order[len(node.residencies)]
+            for residency in self.choices(node, seat):
+                if residency != "alias" or self._trains_resident(node, seat):
+                    yield attrs.evolve(node, residencies=(*node.residencies, residency))
+        else:
+            seat = self.order[len(node.options)]
+            for option in self.choices(node, seat)[node.residencies[len(node.options)]]:
+                child = attrs.evolve(node, options=(*node.options, option))
+                if option.residency != "alias" or self._aliases(child, seat):
+                    yield child
+
+    def _with_shape(self, node: Node) -> Iterator[Node]:
+        room = self.room(node)
+        for shape in self.table.shapes(node.partition.pools[len(node.shapes)]):
+            shapes = (*node.shapes, shape)
+            if shape.gpus <= room and self.ranks(shapes) is not None:
+                yield attrs.evolve(node, shapes=shapes)
+
+    def room(self, node: Node) -> int:
+        """Return the most GPUs that the next pool may have, so that later ones have some."""
+        later = node.partition.pools[len(node.shapes) + 1 :]
+        used = sum(shape.gpus for shape in node.shapes)
+        return self.gpus - used - sum(self.table.shapes(pool)[0].gpus for pool in later)
+
+    def choices(self, node: Node, seat: int) -> Choices:
+        """Return what a seat may choose once its pool has a shape."""
+        number = node.partition.pool_of[seat]
+        pool = node.partition.pools[number]
+        choices = self.table.choices(pool, node.shapes[number])
+        assert choices is not None, "a pool has only shapes that may fit"
+        return choices[pool.index(seat)]
+
+    def ends(self, node: Node, seat: int) -> tuple[Use, Use] | None:
+        """Return from where weights come to a seat, and to where, once both have a layout."""
+        trainer = self.table.trainer[seat]
+        if trainer is None or len(node.options) <= max(self.place[seat], self.place[trainer]):
+            return None
+        pools, where = node.partition.pool_of, self.ranks(node.shapes)
+        assert where is not None, "only shapes that lie together are tried"
+        (a, b), shapes = (pools[trainer], pools[seat]), node.shapes
+        layouts = [node.options[self.place[s]].layout for s in (trainer, seat)]
+        return self.table.uses(
+            (trainer, shapes[a], layouts[0]),
+            (seat, shapes[b], layouts[1]),
+            "same" if a == b else self._near(where[a], where[b]),
+        )
+
+    def _near(self, a: range, b: range) -> Near:
+        node = self.table.costs.machines.node
+        return "node" if {node(a[0]), node(a[-1])} & {node(b[0]), node(b[-1])} else "apart"
+
+    def _trains_resident(self, node: Node, seat: int) -> bool:
+        trainer = self.table.trainer[seat]
+        return trainer is not None and node.residencies[self.place[trainer]] == "resident"
+
+    def _aliases(self, node: Node, seat: int) -> bool:
+        ends = self.ends(node, seat)
+        return ends is not None and self.table.costs.aliases(*ends)
+
+    def _ranks(self, shapes: tuple[Shape, ...]) -> tuple[range, ...] | None:
+        return pack(shapes, self.table.blocks)
