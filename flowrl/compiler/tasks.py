@@ -1,0 +1,193 @@
+"""What a step does with models: the ops that take time, how often, on how many sequences."""
+
+from math import ceil, prod
+
+import attrs
+
+from flowrl.compiler.cost.lengths import Lengths
+from flowrl.compiler.cost.workload import Workload
+from flowrl.ir.graph import Graph, Node, Value
+from flowrl.ir.printer import names_of
+from flowrl.ir.types import Axis, MinibatchesType, ModelType, SelectionType
+from flowrl.ops.control import ControlOp, SampleUntil, Scan
+from flowrl.ops.division import Division, Microbatches, Minibatches
+from flowrl.ops.model import Generate, ModelOp, Update
+
+PAIR = 2.0
+"""Samples a prompt in data that brings its own: the chosen and the rejected one."""
+
+
+@attrs.frozen
+class Seat:
+    """One use of a model, which must live in some pool.
+
+    Attributes:
+        role: the model.
+        use: `train`, `generate` or `score`.
+    """
+
+    role: str
+    use: str
+
+    def __str__(self) -> str:
+        return f"{self.role}.{self.use}"
+
+
+@attrs.frozen
+class Task:
+    """One op that runs a model.
+
+    Attributes:
+        name: of its results in the printed graph; `%17/%0` is inside the op `%17`.
+        kind: `generate`, `logprobs`, `values`, `rewards`, `update`, `snapshot`, `ema`, ...
+        seat: which use of which model.
+        sequences: prompt with completion, each time it runs; an expected number.
+        prompt_tokens: of a sequence.
+        response_tokens: of a sequence.
+        times: how often it runs in a step: turns of a scan, rounds of `sample_until`.
+        passes: of an update: 2 if the loss needs all rows before the first backward.
+        after: the tasks whose results it needs, by their place in the list.
+        loc: the line of the program.
+    """
+
+    name: str
+    kind: str
+    seat: Seat
+    sequences: float
+    prompt_tokens: Lengths
+    response_tokens: Lengths
+    times: float = 1
+    passes: int = 1
+    after: tuple[int, ...] = ()
+    loc: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.kind} {self.seat.role}"
+
+
+def tasks_of(graph: Graph, workload: Workload) -> tuple[Task, ...]:
+    """Return the ops of a graph that run a model, in the order of the program.
+
+    A scan's body appears once, with the number of its turns; `sample_until` with its expected
+    rounds. Of a `cond`, both graphs appear: it can't be known which will run.
+
+    Args:
+        graph: of any stage; `passes` are known after `split_losses`.
+        workload: how many prompts a step has, and how long sequences are expected to be.
+    """
+    return tuple(_Walk(workload).of(graph))
+
+
+def seats_of(tasks: tuple[Task, ...]) -> tuple[Seat, ...]:
+    """Return the seats that tasks take, each once, in their order."""
+    return tuple(dict.fromkeys(task.seat for task in tasks))
+
+
+class _Walk:
+    """Walks a graph with the expected size of each axis and the tasks behind each value."""
+
+    def __init__(self, workload: Workload) -> None:
+        self.workload = workload
+        self.tasks: list[Task] = []
+        self.sizes: dict[Axis, float] = {}
+        self.behind: dict[Value, frozenset[int]] = {}
+        self.turns: dict[Value, float] = {}
+
+    def of(self, graph: Graph) -> list[Task]:
+        for _, value in graph.inputs:
+            self._measure(value)
+            self.behind[value] = frozenset()
+        self._graph(graph, 1, "", frozenset())
+        return self.tasks
+
+    def _graph(self, graph: Graph, times: float, prefix: str, first: frozenset[int]) -> None:
+        """Walk nodes; `first` are the tasks before anything of this graph."""
+        names = names_of(graph)
+        for node in graph.nodes:
+            behind = first.union(*(self.behind[arg] for arg in node.args))
+            number = names[node.results[0]].partition(".")[0] if node.results else ""
+            if isinstance(node.op, ControlOp):
+                behind = self._control(node, node.op, times, f"{prefix}{number}/", behind)
+            self._measure_results(node)
+            if isinstance(node.op, ModelOp):
+                self.tasks.append(self._task(node, node.op, times, prefix + number, behind))
+                behind = frozenset({len(self.tasks) - 1})
+            self.behind.update(dict.fromkeys(node.results, behind))
+
+    def _task(
+        self, node: Node, op: ModelOp, times: float, name: str, behind: frozenset[int]
+    ) -> Task:
+        model = node.args[0].type
+        assert isinstance(model, ModelType)
+        tokens = node.results[:1] if isinstance(op, Generate) else node.own_args[2:3]
+        sequences = sum(prod(self.sizes[axis] for axis in v.axes[:-1]) for v in tokens)
+        return Task(
+            name=name,
+            kind=op.name,
+            seat=Seat(model.role, op.use),
+            sequences=sequences,
+            prompt_tokens=self.workload.prompt_tokens,
+            response_tokens=self.workload.response_tokens,
+            times=times,
+            passes=(op.passes or 1) if isinstance(op, Update) else 1,
+            after=tuple(sorted(behind)),
+            loc=str(node.loc),
+        )
+
+    def _control(
+        self, node: Node, op: ControlOp, times: float, prefix: str, behind: frozenset[int]
+    ) -> frozenset[int]:
+        """Walk the nested graphs; return the tasks behind what comes out of them."""
+        for name, region in op.regions().items():
+            given = zip(region.inputs, op.handed_in(name, node.args), strict=False)
+            self.behind |= {inner: self.behind[outer] for (_, inner), outer in given}
+            for _, inner in region.inputs:
+                self.behind.setdefault(inner, behind)
+                self._measure(inner)
+            self._graph(region, times * self._turns(node, op), prefix, behind)
+        made = [self.behind[v] for r in op.regions().values() for _, v in r.outputs]
+        return behind.union(*made)
+
+    def _turns(self, node: Node, op: ControlOp) -> float:
+        if isinstance(op, SampleUntil):
+            return self.workload.rounds
+        return self.turns[node.args[0]] if isinstance(op, Scan) else 1
+
+    def _measure(self, value: Value) -> None:
+        """Give the axes of an input that are not known yet the sizes of the workload."""
+        for axis in value.axes:
+            size = {"prompt": self.workload.prompts, "sample": PAIR}.get(axis.name, 1.0)
+            self.sizes.setdefault(axis, size)
+
+    def _measure_results(self, node: Node) -> None:
+        """Give the axes that a node makes their expected sizes."""
+        op = node.op
+        if isinstance(op, Generate):
+            self.sizes[op.axes[0]] = op.n
+        if isinstance(op, SampleUntil):
+            for old, new in op.batch_axes:
+                self.sizes[new] = op.groups if old.name == "prompt" else self.sizes.get(old, 1)
+            for old, new in op.surplus_axes:
+                self.sizes[new] = 0 if old.name == "prompt" else self.sizes.get(old, 1)
+        for value in node.results:
+            if isinstance(value.type, SelectionType):
+                for old, new in value.type.axes:
+                    self.sizes[new] = self.sizes[old]
+            if isinstance(value.type, MinibatchesType) and isinstance(op, Division):
+                self._divide(value, value.type.selection, op)
+            self._measure(value)
+
+    def _divide(self, value: Value, selection: SelectionType, op: Division) -> None:
+        """Give the axes of a turn their sizes, and the division its number of turns."""
+        prompts, *inner = (old for old, _ in selection.axes)
+        samples = next((self.sizes[axis] for axis in inner if axis.name == "sample"), 1.0)
+        total = self.sizes[prompts] * samples
+        few, epochs = total, 1
+        if isinstance(op, Minibatches):
+            few, epochs = min(op.sequences, total), op.epochs
+        elif isinstance(op, Microbatches):
+            few = min(op.max_tokens / self.workload.sequence_tokens, total)
+        for old, new in selection.axes:
+            self.sizes[new] = self.sizes[old]
+        self.sizes[selection.axes[0][1]] = few / samples
+        self.turns[value] = ceil(total / few) * epochs if few else 0
