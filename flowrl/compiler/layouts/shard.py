@@ -50,6 +50,10 @@ class Shard:
     shape: tuple[int, ...]
     pieces: tuple[Piece, ...]
 
+    def has(self, parameter: str) -> bool:
+        """Whether anything of a parameter is in it."""
+        return any(piece.parameter == parameter for piece in self.pieces)
+
 
 def stored_whole(parameter: Parameter) -> Shard:
     """Return a parameter that isn't divided."""

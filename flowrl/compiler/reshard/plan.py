@@ -1,0 +1,150 @@
+"""Reshard plans: all that is sent, copied or shared to bring weights to another placement."""
+
+from collections.abc import Iterator
+
+import attrs
+
+from flowrl.compiler.hardware import Machines
+from flowrl.compiler.layouts import Placement, check_fit
+from flowrl.compiler.layouts.box import Box, elements
+from flowrl.compiler.reshard.bound import lower_bound
+from flowrl.compiler.reshard.pattern import Alias, Copy, Pattern
+from flowrl.compiler.reshard.planning import Route, plan_class
+from flowrl.compiler.reshard.traffic import Load, Traffic
+from flowrl.compiler.shapes import ModelShape
+from flowrl.errors import RunFileError
+
+
+@attrs.frozen
+class Send:
+    """A slice of a parameter that one rank sends to another.
+
+    Attributes:
+        source: who has it.
+        destination: who lacks it.
+        parameter: its name in the state dict.
+        box: the slice.
+        bytes: how many go over the link.
+    """
+
+    source: int
+    destination: int
+    parameter: str
+    box: Box
+    bytes: int
+
+
+@attrs.frozen
+class ReshardPlan:
+    """How weights come from one placement to another.
+
+    Every element that a rank needs and lacks is sent to it once, and nothing else is sent.
+    What is alike in all layers is stored once: `sends`, `copies` and `aliases` write it out, in the
+    order of the model, the same on every machine.
+
+    Attributes:
+        src: where they are.
+        dst: where they are needed.
+        patterns: for the bundles of each form.
+        sent_bytes: of an element on a link.
+        bytes_moved: over all links.
+        bytes_copied: inside GPUs.
+        lower_bound: of the bytes moved, counted rank by rank.
+        bottleneck: the link that takes longest.
+    """
+
+    src: Placement
+    dst: Placement
+    patterns: tuple[Pattern, ...]
+    sent_bytes: int
+    bytes_moved: int
+    bytes_copied: int
+    lower_bound: int
+    bottleneck: Load
+
+    @property
+    def seconds(self) -> float:
+        """At the speed of the links, all at once: latencies and casts left out."""
+        return self.bottleneck.seconds
+
+    @property
+    def ratio(self) -> float:
+        """Bytes moved for each byte that has to be."""
+        return self.bytes_moved / self.lower_bound if self.lower_bound else 1.0
+
+    def sends(self) -> Iterator[Send]:
+        """Yield what goes over links."""
+        for pattern, index, names in self._turns():
+            for flow in pattern.flows:
+                size = elements(flow.box) * self.sent_bytes
+                for source, taker in flow.pairs(index):
+                    yield Send(source, taker, names[flow.parameter], flow.box, size)
+
+    def copies(self) -> Iterator[Copy]:
+        """Yield what ranks copy from tensors that they hold."""
+        for pattern, _, names in self._turns():
+            for copy in pattern.copies:
+                yield attrs.evolve(copy, parameter=names[copy.parameter])
+
+    def aliases(self) -> Iterator[Alias]:
+        """Yield the tensors that are views of tensors that their ranks hold."""
+        for pattern, _, names in self._turns():
+            for alias in pattern.aliases:
+                tensor, held = names[alias.tensor], names[alias.held]
+                yield attrs.evolve(alias, tensor=tensor, held=held)
+
+    def _turns(self) -> Iterator[tuple[Pattern, int, dict[str, str]]]:
+        """Yield pattern, number and names of each bundle, layer by layer."""
+        turns = [
+            (bundle.layer is None, bundle.layer or 0, pattern, index, bundle)
+            for pattern in self.patterns
+            for index, bundle in enumerate(pattern.bundles)
+        ]
+        for _, _, pattern, index, bundle in sorted(turns, key=lambda turn: turn[:2]):
+            yield pattern, index, pattern.bundles[0].names_in(bundle)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.src.layout} -> {self.dst.layout}: {self.bytes_moved} bytes over links "
+            f"({self.ratio:.2f} of the lower bound), {self.bytes_copied} copied, "
+            f"{self.seconds:.3g} s: {self.bottleneck.link}"
+        )
+
+
+def plan_reshard(
+    shape: ModelShape, src: Placement, dst: Placement, machines: Machines
+) -> ReshardPlan:
+    """Return how a model's weights come from one placement to another.
+
+    Sources are on the same node where there are any, and otherwise those that have sent least.
+
+    Raises:
+        RunFileError: the model can't have one of the layouts, or a rank is no GPU of the machines.
+    """
+    route = checked(Route(shape, src, dst, machines))
+    classes, traffic = route.classes(), Traffic(machines)
+    patterns = tuple(plan_class(alike, route, traffic) for alike in classes)
+    return ReshardPlan(
+        src=src,
+        dst=dst,
+        patterns=patterns,
+        sent_bytes=route.sent_bytes,
+        bytes_moved=traffic.moved,
+        bytes_copied=traffic.copied,
+        lower_bound=lower_bound(route, classes),
+        bottleneck=traffic.busiest(),
+    )
+
+
+def checked(route: Route) -> Route:
+    """Return a route whose layouts fit the model and whose ranks exist."""
+    for placement in (route.src, route.dst):
+        check_fit(route.shape, placement.layout)
+        if not all(0 <= rank < route.machines.size for rank in placement.ranks):
+            raise RunFileError(
+                f"the layout `{placement.layout}` lies on the ranks "
+                f"{min(placement.ranks)} to {max(placement.ranks)}; "
+                f"`{route.machines}` has 0 to {route.machines.size - 1}",
+                hint="give more GPUs, or smaller pools",
+            )
+    return route
