@@ -1,6 +1,6 @@
 """The stages of a program: traced, lowered, compiled. Each prints; each can be stopped at."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -123,6 +123,7 @@ class Compiled:
 def trace(
     program: Program,
     sampling: Mapping[str, Mapping[str, Any]] | None = None,
+    reward_models: Collection[str] = (),
     /,
     **hyperparameters: Any,
 ) -> Traced:
@@ -132,10 +133,13 @@ def trace(
         program: a function decorated with `@fl.program`.
         sampling: for a role, `temperature`, `top_p`, `top_k` and `min_tokens` where the program is
             silent.
+        reward_models: the names of rewards that models give, each a role of its name.
         hyperparameters: keyword-only arguments of the program; the others keep their defaults.
 
     Raises:
         ProgramError: the program breaks a rule of the language.
     """
-    traced = program.trace(hyperparameters, sampling)
-    return Traced(program, traced.graph, traced.hyperparameters, traced.sampling)
+    traced = program.trace(hyperparameters, sampling, reward_models)
+    return Traced(
+        program, traced.graph, traced.hyperparameters, traced.sampling, traced.reward_models
+    )

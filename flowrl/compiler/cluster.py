@@ -46,12 +46,16 @@ class Cluster:
         """Return the use of a role that its weights live for: `train`, or else one that reads."""
         return next((use for use in ("train", "score", "generate") if use in uses), "train")
 
-    def of_one(self, role: str, name: str) -> "Cluster":
-        """Return the same pools for a program whose only model, `name`, is what `role` is here."""
+    def of_one(self, role: str, name: str, others: Collection[str] = ()) -> "Cluster":
+        """Return the same pools for a program whose model `name` is what `role` is here.
+
+        Its other models, `others`, have the same names here.
+        """
+        named = {other: other for other in (*others, *OTHER_ROLES)} | {role: name}
 
         def claims(pool: Pool) -> tuple[str, ...]:
-            kept = [c for c in pool.roles if c.partition(".")[0] in (role, *OTHER_ROLES)]
-            return tuple(c if c in OTHER_ROLES else name + c.removeprefix(role) for c in kept)
+            parts = (claim.partition(".") for claim in pool.roles)
+            return tuple(named[of] + dot + use for of, dot, use in parts if of in named)
 
         return Cluster(tuple(attrs.evolve(pool, roles=claims(pool)) for pool in self.pools))
 

@@ -1,6 +1,6 @@
 """What the passes find out about a program that its author should know before it runs."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from flowrl.compiler.cluster import Cluster
@@ -22,6 +22,7 @@ def findings(
     program: Program,
     hyperparameters: Mapping[str, Any] | None = None,
     sampling: Sampling | None = None,
+    reward_models: Collection[str] = (),
 ) -> list[str]:
     """Return a sentence for each finding, in this order.
 
@@ -33,11 +34,12 @@ def findings(
         program: is traced, once more for each hyperparameter.
         hyperparameters: those that aren't at their default.
         sampling: as `Program.trace` takes it.
+        reward_models: as `Program.trace` takes them.
 
     Raises:
         ProgramError: the program breaks a rule of the language.
     """
-    return _Findings(program, hyperparameters or {}, sampling or {}).all()
+    return _Findings(program, hyperparameters or {}, sampling or {}, reward_models).all()
 
 
 def models_read(graph: Graph) -> set[str]:
@@ -47,10 +49,14 @@ def models_read(graph: Graph) -> set[str]:
 
 class _Findings:
     def __init__(
-        self, program: Program, hyperparameters: Mapping[str, Any], sampling: Sampling
+        self,
+        program: Program,
+        hyperparameters: Mapping[str, Any],
+        sampling: Sampling,
+        reward_models: Collection[str],
     ) -> None:
-        self.program, self.sampling = program, sampling
-        traced = program.trace(hyperparameters, sampling)
+        self.program, self.known = program, (sampling, reward_models)
+        traced = program.trace(hyperparameters, *self.known)
         self.params = dict(traced.hyperparameters)
         self.graph = simplify(traced.graph, Cluster())
         self.others = {name: self._other(name, value) for name, value in self.params.items()}
@@ -111,7 +117,7 @@ class _Findings:
         """Return the graph with another value of a hyperparameter, or None if there is none."""
         for other in _others(value):
             try:
-                traced = self.program.trace({**self.params, name: other}, self.sampling)
+                traced = self.program.trace({**self.params, name: other}, *self.known)
                 return simplify(traced.graph, Cluster())
             except Exception:  # whatever it raises, that value isn't one to compare with
                 continue

@@ -37,7 +37,7 @@ def trace_run(run: RunFile) -> Traced:
     hyperparameters = run.hyperparameters(program.signature)
     program = _corrected(program, run)
     with locating(run.program_file):
-        return trace(program, sampling_of(run), **hyperparameters)
+        return trace(program, sampling_of(run), run.reward.models, **hyperparameters)
 
 
 def _corrected(program: Program, run: RunFile) -> Program:
@@ -62,11 +62,14 @@ def sampling_of(run: RunFile) -> dict[str, dict[str, Any]]:
 def cluster_of(run: RunFile) -> Cluster:
     """Return the pools of a run file; one for everything if it has none.
 
-    On Ray, what no pool claims of `data` and `reward` lives in a pool of its own, `data`.
+    On Ray, what no pool claims of `data` and `reward` lives in a pool of its own, `data`; but a
+    model that gives the reward of that name lives with the other models.
     """
     claims = {name: spec.roles for name, spec in run.cluster.pools.items()} or {"main": ()}
     claimed = {role for roles in claims.values() for role in roles}
-    if run.cluster.executor == "ray" and (rest := set(OTHER_ROLES) - claimed):
+    if run.cluster.executor == "ray" and (
+        rest := set(OTHER_ROLES) - claimed - set(run.reward.models)
+    ):
         claims["data"] = (*claims.get("data", ()), *sorted(rest))
     sizes = run.cluster.pools
     gpus = {name: sizes[name].gpus for name in sizes}
@@ -79,7 +82,7 @@ def check_run(run: RunFile, graph: Graph, inputs: tuple[Input, ...]) -> None:
     Args:
         run: the run file.
         graph: the program's, after `simplify`: what is read no more need not be given.
-        inputs: the program's arguments.
+        inputs: the program's own arguments.
 
     Raises:
         RunFileError: a model, a reward or a data input is missing or unknown, a pool claims a
@@ -89,7 +92,7 @@ def check_run(run: RunFile, graph: Graph, inputs: tuple[Input, ...]) -> None:
     roles = [spec.name for spec in inputs if spec.kind is Kind.MODEL]
     read = models_read(graph)
     run.check_models([role for role in roles if role in read], roles)
-    cluster_of(run).check(set(roles))
+    cluster_of(run).check({*roles, *run.reward.models})
     check_rewards(run, graph)
     check_inputs(run, inputs)
     batches(run, graph)

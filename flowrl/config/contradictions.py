@@ -81,17 +81,18 @@ def _more(path: KeyPath, value: int, limit_path: KeyPath, limit: int) -> Problem
 
 def _unknown_roles(tables: Tables) -> Iterator[Problem]:
     models = list(tables.models)
-    named: list[tuple[KeyPath, str]] = [
-        *((("engines", role), role) for role in tables.engines.roles),
-        *((("optimizer", role), role) for role in tables.optimizer.roles),
+    run = [*models, *(name for name in tables.reward.models if name not in models)]
+    named: list[tuple[KeyPath, str, list[str]]] = [
+        *((("engines", role), role, run) for role in tables.engines.roles),
+        *((("optimizer", role), role, models) for role in tables.optimizer.roles),
     ]
-    for path, role in named:
-        if role not in models:
-            yield _no_role(path, role, models)
+    for path, role, known in named:
+        if role not in known:
+            yield _no_role(path, role, known)
     parts = [f"{model}.{part}" for model in models for part in ("generate", "train")]
     for pool, spec in tables.cluster.pools.items():
         for index, role in enumerate(spec.roles):
-            if role not in (known := [*models, *parts, *OTHER_ROLES]):
+            if role not in (known := [*run, *parts, *OTHER_ROLES]):
                 yield _no_role(("cluster", "pools", pool, "roles", index), role, known)
 
 
@@ -181,6 +182,36 @@ def _evaluation(tables: Tables) -> Iterator[Problem]:
 
 def _optimizers(tables: Tables) -> Iterator[tuple[KeyPath, OptimizerSettings]]:
     yield ("optimizer",), tables.optimizer
+def _rewards_of_two_kinds(tables: Tables) -> Iterator[Problem]:
+    for name, table in tables.reward.functions.items():
+        if "model" in table and "function" in table:
+            yield Problem(
+                ("reward", name, "model"),
+                f"`reward.{name}` names both a model and a function",
+                hint="leave one of them out; two rewards have two names",
+                against=(("reward", name, "function"),),
+            )
+
+
+def _reward_model_names(tables: Tables) -> Iterator[Problem]:
+    """A reward that a model gives is a role."""
+    taken = {"data": "what reads the data", "policy": "the model that an evaluation samples from"}
+    for name in tables.reward.models:
+        if name in tables.models:
+            yield Problem(
+                ("reward", name),
+                f"`{name}` names a model of the program and a reward that a model gives",
+                hint="give one of them another name: each is a role",
+                against=(("models", name),),
+            )
+        elif name in taken:
+            yield Problem(
+                ("reward", name),
+                f"`{name}` can't name a reward that a model gives: it is {taken[name]}",
+                hint="give the reward another name, in the program too",
+            )
+
+
     for role, settings in tables.optimizer.roles.items():
         yield ("optimizer", role), settings
 
@@ -195,3 +226,5 @@ RULES = (
     _gpus_of_another_ray,
     _evaluation,
 )
+    _rewards_of_two_kinds,
+    _reward_model_names,

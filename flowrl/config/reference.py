@@ -9,7 +9,7 @@ from typing import Any, get_args
 
 import attrs
 
-from flowrl.config.schema import Tables
+from flowrl.config.schema import RewardModelTable, RewardTable, Tables
 from flowrl.config.structure import OPEN_TO
 from flowrl.config.types import as_toml, describe, origin_of
 
@@ -22,8 +22,8 @@ other are errors that name the key, its line and what would be right, before any
 - `--set a.b=value` replaces or adds a key: `--set train.steps=10`. A value that isn't TOML is a
   string.
 - Relative paths start at the run file's folder.
-- `<role>` is the name of a model in the program, `<pool>` and `<function>` are names of your
-  choice.
+- `<role>` is the name of a model in the program; `<pool>`, `<function>` and `<model>` are names
+  of your choice.
 - Keys in `[optimizer]` hold for every role, keys in `[optimizer.<role>]` for one. `[eval.data]`
   has those of `[data]` wherever it has none of its own. A program with several data inputs has
   a table `[data.<input>]` for each.
@@ -57,6 +57,8 @@ def _sections(header: str, annotation: Any, classes: Mapping[str, type]) -> Iter
     if cls is None:
         return
     yield _section(header, cls)
+    if cls is RewardTable:
+        yield _section("reward.<model>", RewardModelTable)
     for field in attrs.fields(cls):
         if _table_class(field.type) in cls.__mro__:
             continue  # the keys of [optimizer.<role>] are those of [optimizer]

@@ -11,7 +11,7 @@ import tomlkit
 from flowrl.config.contradictions import contradictions
 from flowrl.config.hyperparameters import check_hyperparameters
 from flowrl.config.programs import program_file
-from flowrl.config.schema import RewardTable, Tables
+from flowrl.config.schema import ModelTable, RewardModelTable, RewardTable, Tables
 from flowrl.config.source import Source
 from flowrl.config.structure import Invalid, KeyPath, Problem, Table, structure
 from flowrl.errors import ProgramError, nearest
@@ -41,6 +41,16 @@ class RunFile(Tables):
         except Invalid as error:
             raise self.source.error(error.problems) from None
 
+    @property
+    def roles(self) -> dict[str, ModelTable]:
+        """Every model by its role: those of the program, and those that give rewards.
+
+        Raises:
+            RunFileError: the table of a reward that a model gives is wrong.
+        """
+        tables = {n: self.structure(RewardModelTable, f"reward.{n}") for n in self.reward.models}
+        return self.models | {name: table.as_model() for name, table in tables.items()}
+
     def where(self, *keys: str) -> str:
         """Return excerpts that mark dotted keys, for an error about them."""
         return "\n".join(self.source.where(tuple(key.split("."))) for key in keys)
@@ -62,12 +72,14 @@ class RunFile(Tables):
     def check_models(self, needed: Iterable[str], known: Iterable[str]) -> None:
         """Check that `[models]` has the roles that the program needs, and none that it hasn't.
 
+        A model of the program and a reward that a model gives can't have one name.
+
         Args:
             needed: roles that something reads.
             known: all roles of the program.
 
         Raises:
-            RunFileError: a role is missing or unknown.
+            RunFileError: a role is missing, unknown or there twice.
         """
         needed, known = list(needed), list(known)
         hint = f"the program's models are {', '.join(known)}"
@@ -82,6 +94,15 @@ class RunFile(Tables):
             Problem(("models",), f"[models] lacks `{role}`, a model of the program", hint)
             for role in needed
             if role not in self.models
+        ]
+        problems += [
+            Problem(
+                ("reward", name),
+                f"`{name}` names a reward that a model gives, and a model of the program",
+                "give one of them another name: each is a role",
+            )
+            for name in self.reward.models
+            if name in known
         ]
         if problems:
             raise self.source.error(problems)

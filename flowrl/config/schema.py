@@ -92,7 +92,7 @@ class RoleTable:
 
 @attrs.frozen
 class EnginesTable:
-    """What computes. Every other key is a role of `[models]`."""
+    """What computes. Every other key is a role of `[models]`, or a reward that a model gives."""
 
     threads: Positive = 1
     """CPU threads that an engine is pinned to."""
@@ -110,7 +110,8 @@ class PoolSpec:
     gpus: Count = 0
     """Number of GPUs; 0 is the CPU."""
     roles: tuple[str, ...] = ()
-    """What runs there: a role, `role.generate`, `role.train`, `data` or `reward`."""
+    """What runs there: a role, `role.generate`, `role.train`, the name of a reward that a model
+    gives, `data` or `reward`."""
     workers: Positive = 1
     """Worker processes; they share the GPUs evenly, and all of them sample."""
     cpus: AboveZero = 0.5
@@ -137,7 +138,29 @@ class ClusterTable:
 class RewardTable:
     """The rewards. Every other key names one, as the program's `ops.score("name", …)` does.
 
-    `name = "path.py:function"` is short for a table with that `function`.
+    `name = "path.py:function"` is short for a table with that `function`. A table with `model`
+    instead is of a reward that a model gives.
+@attrs.frozen
+class RewardModelTable:
+    """A reward that a model gives, one number a completion; it is never trained.
+
+    The model is a role by the reward's name: pools claim it, and `[engines.<name>.train]` says how
+    it is run. If its tokenizer is not the policy's, it reads text: the prompt and the completion
+    as turns of its own chat template, or one after the other if it has none.
+    """
+
+    model: str
+    """Folder or hub name of a transformers model for sequence classification with one label."""
+    head: Literal["reward", "token_reward"] = "reward"
+    """What the model computes; of a reward at each token, the last one counts."""
+    dtype: Literal["float32", "bfloat16", "float64"] = "float32"
+    """Number format that the model computes in."""
+
+    def as_model(self) -> ModelTable:
+        """Return the same as a table of `[models]`."""
+        return ModelTable(self.model, self.head, self.dtype)
+
+
     """
 
     on_reward_error: Literal["fail", "drop_group", "score_zero"] = "fail"
@@ -150,6 +173,11 @@ class RewardTable:
 @attrs.frozen
 class OptimizerSettings:
     """AdamW and its schedule."""
+
+    @property
+    def models(self) -> list[str]:
+        """The names of the rewards that models give."""
+        return [name for name, table in self.functions.items() if "model" in table]
 
     learning_rate: NotNegative = 1e-6
     """Step size after the warm-up."""

@@ -73,7 +73,9 @@ class Preparer:
                 "the last message is the assistant's, so there is nothing to answer",
                 where=record.where,
             )
-        return self._entry(record, *self._opening(record, prompt))
+        made = self._entry(record, *self._opening(record, prompt))
+        messages = () if isinstance(prompt, str) else tuple(prompt)
+        return attrs.evolve(made, row=attrs.evolve(made.row, messages=messages))
 
     def example(self, record: Record) -> Entry:
         """Make an entry of a prompt and its completion, or of a whole conversation."""

@@ -69,7 +69,7 @@ class GraphBuilder:
         """Return the model of each of these rewards that a model gives: an input of its name."""
         wanted = [name for name in rewards if name in self.root.reward_models]
         known = dict(self.root.inputs)
-        return {n: known.get(n) or self.root.input(n, ModelType(n)) for n in wanted}
+        return {n: known[n] if n in known else self.root.input(n, ModelType(n)) for n in wanted}
 
     def number(self, kind: str) -> int:
         """Return how often this was called for `kind`, in the whole program."""

@@ -1,7 +1,7 @@
 """Programs: Python functions of models, data and carried values, traced once into a graph."""
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
 from numbers import Real
 from typing import Any, get_type_hints
@@ -75,11 +75,14 @@ class Traced:
     graph: Graph
     hyperparameters: Mapping[str, Any]
     sampling: Mapping[str, Mapping[str, Any]]
+    reward_models: Collection[str] = ()
 
     @property
     def inputs(self) -> tuple[Input, ...]:
-        """The program's positional arguments."""
-        return self.program.inputs
+        """The program's positional arguments, then the models of rewards that it scores by."""
+        known = dict(self.graph.inputs)
+        scored = [Input(name, Kind.MODEL) for name in self.reward_models if name in known]
+        return (*self.program.inputs, *scored)
 
 
 class Program:
@@ -117,6 +120,7 @@ class Program:
         self,
         hyperparameters: Mapping[str, Any] | None = None,
         sampling: Mapping[str, Mapping[str, Any]] | None = None,
+        reward_models: Collection[str] = (),
     ) -> Traced:
         """Return the program as a graph.
 
@@ -124,6 +128,8 @@ class Program:
             hyperparameters: values of keyword-only arguments; the others keep their defaults.
             sampling: for a role, `temperature`, `top_p`, `top_k` and `min_tokens` where the
                 program is silent.
+            reward_models: the names of rewards that models give; those that the program scores by
+                become inputs of the graph.
 
         Raises:
             ProgramError: the program breaks a rule of the language.
@@ -132,13 +138,14 @@ class Program:
         builder = GraphBuilder(self.name)
         builder.correction = self._correction()
         args = [self._argument(builder, spec) for spec in self.inputs]
-        builder.sampling = sampling or {}
+        builder.sampling, builder.reward_models = sampling or {}, reward_models
         with building(builder):
             result = self.function(*args, **params)
             self._check_corrected(builder.correction)
             with located(self.loc):
                 outputs = self._outputs(result, dict(zip(self.inputs, args, strict=True)), builder)
-        return Traced(self, builder.finish(outputs, params), params, sampling or {})
+        graph = builder.finish(outputs, params)
+        return Traced(self, graph, params, sampling or {}, reward_models)
 
     def _correction(self) -> Correction | None:
         return None if self.correction is None else Correction(self.correction)

@@ -154,16 +154,18 @@ def score(
     """Return the rewards of rollouts, and the rollouts that have one.
 
     Args:
-        by: the name of a reward of the run file, or a model with a reward head.
+        by: the name of a reward of the run file, a function or a model there; or a model of the
+            program with a reward head.
         rollouts: what to score.
-        per: "sample", or "token" for a model with a token reward head.
+        per: "sample", or "token" for a model of the program with a token reward head.
         names: several rewards of the run file at once; `by` is then only a label.
 
     Returns:
         The rollouts on fresh axes, less the groups dropped for a failed reward, and
         f32[prompt, sample], with a last axis `reward` for `names`, or f32[prompt, sample, token].
-        A model drops nothing: then the rollouts are the same. The mean of what functions give is
-        a metric of the program, under the name; of a second scoring by that name as `name'2`.
+        A model of the program drops nothing: then the rollouts are the same. The mean of a named
+        reward is a metric of the program, under the name; of a second scoring by that name as
+        `name'2`.
 
     Raises:
         ProgramError: `per` is neither, or "token" from a function.
@@ -183,8 +185,7 @@ def score(
             hint="a reward function gives one number a completion",
         )
     if isinstance(by, Model):
-        args = (by, rollouts.prompts.context, rollouts.tokens)
-        return rollouts, bind(Rewards(per), *args)[0]
+        return rollouts, _rewards(by, rollouts, per)
     builder = builder_of([rollouts.tokens], "score")
     outside_loss("score", builder)
     pairs = fresh_axes(
@@ -197,10 +198,17 @@ def score(
         rollouts.logprobs.type.origin if isinstance(rollouts.logprobs.type, TensorType) else None
     )
     axis = builder.axis("reward", "score", loc) if names else None
-    op = Score(names or (by,), origin.model if origin else "", pairs, axis)
-    rewards, kept = bind(op, rollouts.prompts.rows, rollouts.tokens)
+    models = builder.models_of(names or (by,))
+    given = [_rewards(model, rollouts, "sample") for model in models.values()]
+    op = Score(names or (by,), origin.model if origin else "", pairs, axis, tuple(models))
+    rewards, kept = bind(op, rollouts.prompts.rows, rollouts.tokens, *given)
     builder.report(by, rewards)
     return take_rollouts(builder, kept, rollouts), rewards
+
+
+def _rewards(model: Value, rollouts: Rollouts, per: str) -> Value:
+    rows = (rollouts.prompts.rows,) if per == "sample" else ()
+    return bind(Rewards(per), model, rollouts.prompts.context, rollouts.tokens, *rows)[0]
 
 
 def temperature_of(rollouts: Any) -> float:

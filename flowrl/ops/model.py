@@ -134,7 +134,10 @@ class Values(ModelOp):
 
 @attrs.frozen
 class Rewards(ModelOp):
-    """The rewards that a model gives; see `score`."""
+    """The rewards that a model gives; see `score`.
+
+    One reward a sample may be of a model with another tokenizer: it reads the text of the rows.
+    """
 
     per: str
     use = "score"
@@ -143,8 +146,8 @@ class Rewards(ModelOp):
         """A head of one number a sample, or a token."""
         return {"token_reward" if self.per == "token" else "reward"}
 
-    def infer(self, model: Type, context: Type, tokens: Type) -> tuple[Type, ...]:
-        """model, i32[..., context], i32[..., token] -> f32[...] or f32[..., token]."""
+    def infer(self, model: Type, context: Type, tokens: Type, *rows: Type) -> tuple[Type, ...]:
+        """model, i32[..., context], i32[..., token], row[...] -> f32[...] or f32[..., token]."""
         _model(model)
         axes = _tokens(tokens, 2).axes
         return (f32(*axes) if self.per == "token" else f32(*axes[:-1]),)
@@ -152,17 +155,24 @@ class Rewards(ModelOp):
 
 @attrs.frozen
 class Score(Op):
-    """The rewards that functions of the run file give; see `score`."""
+    """The rewards that the run file binds; see `score`.
+
+    Attributes:
+        functions: their names, in order.
+        role: whose tokens they are.
+        models: the names of those that models give; they are arguments, and not called.
+    """
 
     functions: tuple[str, ...]
     role: str = attrs.field(repr=False)
     axes: tuple[tuple[Axis, Axis], ...] = attrs.field(repr=False)
     reward: Axis | None = attrs.field(repr=False)
+    models: tuple[str, ...] = ()
     effect = True
     results = ("rewards", "kept")
 
-    def infer(self, rows: Type, tokens: Type) -> tuple[Type, ...]:
-        """row[prompt], i32[prompt, sample, token] -> f32[prompt'2, sample'2], selection."""
+    def infer(self, rows: Type, tokens: Type, *given: Type) -> tuple[Type, ...]:
+        """row[prompt], i32[prompt, sample, token], given -> f32[prompt'2, sample'2], selection."""
         kept = SelectionType(self.axes)
         fresh = kept.rename(f32(*_tokens(tokens, 1).axes[:-1]))
         named = (*fresh.axes, self.reward) if self.reward else fresh.axes

@@ -37,11 +37,12 @@ def _run_file(given: str, sets: Sequence[str]) -> list[str]:
     seen: dict[str, Graph] = {}
     compile_graph(traced.graph, cluster_of(run), seen.__setitem__)
     graph = seen["simplify"]
-    check_run(run, graph, traced.inputs)
+    check_run(run, graph, traced.program.inputs)
     for key in check_inputs(run, traced.inputs).values():
         run.structure(DataSpec, key)
     for name in run.reward.functions:
-        _find_functions(run, name)
+        if name not in run.roles:
+            _find_functions(run, name)
     if run.eval is not None:
         run.structure(DataSpec, "eval.data")
     sound = f"`{run.source.file.name}` and its program `{traced.program.name}` are sound."
@@ -63,4 +64,4 @@ def _find_functions(run: RunFile, name: str) -> None:
 
 
 def _findings(traced: Traced) -> list[str]:
-    return findings(traced.program, traced.hyperparameters, traced.sampling)
+    return findings(traced.program, traced.hyperparameters, traced.sampling, traced.reward_models)

@@ -1,11 +1,11 @@
 """The rewards of a run, as the runtime calls them."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from flowrl.rewards.pool import RewardPool
 from flowrl.rewards.scores import Policy
-from flowrl.runtime.host import ScoreFunction, Scores
+from flowrl.runtime.host import NONE_GIVEN, ScoreFunction, Scores
 from flowrl.runtime.rows import Row
 
 
@@ -22,10 +22,14 @@ def score_function(pool: RewardPool, policy: Policy) -> ScoreFunction:
         completions: Sequence[str],
         samples: Sequence[int],
         step: int,
+        given: Mapping[str, list[float]] = NONE_GIVEN,
     ) -> Scores:
         values: list[list[float | None]] = []
         counts: dict[str, float] = defaultdict(float)
         for name in functions:
+            if name in given:
+                values.append([*given[name]])
+                continue
             scores = pool.score(name, rows, completions, policy)
             scores.check(policy, rows, samples, step + 1)
             values.append(scores.values)

@@ -3,14 +3,16 @@
 import hashlib
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import attrs
 
 from flowrl.errors import EngineError
-from flowrl.runtime.engine import Generator, Sampling, Scorer
+from flowrl.functional.ragged import Ragged
+from flowrl.runtime.engine import Generator, Sampling, Scorer, Sequences
 from flowrl.runtime.rows import Cursor, Row, row_keys
 
 Path = tuple[int, ...]
@@ -76,9 +78,44 @@ class Scores:
     counts: Mapping[str, float]
 
 
-ScoreFunction = Callable[[Sequence[str], Sequence[Row], Sequence[str], Sequence[int], int], Scores]
-"""functions, rows, completions, sample numbers, step -> Scores. It raises RewardError where the
-policy for failures is to stop."""
+NONE_GIVEN: Mapping[str, list[float]] = MappingProxyType({})
+
+
+class ScoreFunction(Protocol):
+    """Scores completions by several rewards."""
+
+    def __call__(
+        self,
+        functions: Sequence[str],
+        rows: Sequence[Row],
+        completions: Sequence[str],
+        samples: Sequence[int],
+        step: int,
+        given: Mapping[str, list[float]] = NONE_GIVEN,
+        /,
+    ) -> Scores:
+        """Return the rewards of each name.
+
+        Args:
+            functions: the names of the rewards.
+            rows: the row of each completion.
+            completions: texts.
+            samples: the number of each completion among those of its prompt.
+            step: of the run, from 0.
+            given: rewards by name that are there already: a model gave them.
+
+        Raises:
+            RewardError: one failed, and the policy for failures is to stop.
+        """
+        ...
+
+
+class Reader(Protocol):
+    """How a model reads what another tokenizer wrote."""
+
+    def __call__(self, rows: Sequence[Row], tokens: Ragged) -> Sequences:
+        """Return prompts and completions, i64[prompt, sample, token], as the model's own tokens."""
+        ...
 
 
 @attrs.define(eq=False)
@@ -90,6 +127,7 @@ class Host:
         generators: what samples from each role.
         sampling: how to sample from each role, where the program is silent.
         decoders: the tokenizer of each role.
+        readers: how each role reads completions whose tokenizer is not its own.
         score: calls reward functions.
         drop_failed: drop the group of a failed reward; else it scores 0.
         sequences_per_block: for each role, how many sequences a generator computes together.
@@ -105,6 +143,7 @@ class Host:
     generators: Mapping[str, Generator] = attrs.field(factory=dict)
     sampling: Mapping[str, Sampling] = attrs.field(factory=dict)
     decoders: Mapping[str, Decoder] = attrs.field(factory=dict)
+    readers: dict[str, Reader] = attrs.field(factory=dict)
     score: ScoreFunction | None = None
     drop_failed: bool = False
     sequences_per_block: dict[str, int] = attrs.field(factory=dict)

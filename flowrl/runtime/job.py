@@ -49,11 +49,19 @@ class Data(Protocol):
 
 @attrs.frozen
 class Loan:
-    """A model of another plan, in its pool; a plan of one model is run on it: an evaluation."""
+    """A model of another plan, in its pool, for a plan that is run on it: an evaluation.
+
+    Attributes:
+        plan: the other plan.
+        role: of the model in that plan.
+        pool: where it is.
+        name: of the model in the plan that borrows it.
+    """
 
     plan: str
     role: str
     pool: str
+    name: str
 
 
 @attrs.frozen

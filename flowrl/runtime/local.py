@@ -1,19 +1,20 @@
 """Load the models that a graph uses into engines of this process."""
 
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
 import attrs
 import torch
 
 from flowrl.errors import EngineError
-from flowrl.ir.graph import Graph, Node, Value
-from flowrl.ir.types import ModelType
-from flowrl.ops.model import Ema, Generate, ModelOp, Update
+from flowrl.ir.graph import Graph, Value
+from flowrl.ops.model import Generate
 from flowrl.runtime.engine import Generator, Sampling, load
 from flowrl.runtime.host import Host, Resident
-from flowrl.runtime.models import Head, ModelSpec
+from flowrl.runtime.models import ModelSpec
+from flowrl.runtime.reading import reader_of
 from flowrl.runtime.schedule import TrainerOptions
+from flowrl.runtime.uses import Uses, tokenizing_role, uses_of
 
 
 @attrs.frozen
@@ -37,77 +38,6 @@ class RoleSetup:
     sequences_per_block: int = 64
     trainer: str = "torch"
     options: TrainerOptions = attrs.field(factory=TrainerOptions)
-
-
-@attrs.frozen
-class Uses:
-    """What a graph does with one role.
-
-    Attributes:
-        role: its name.
-        nodes: the ops of the role.
-        averaged: the ops of roles that it is averaged with, which have the same head.
-    """
-
-    role: str
-    nodes: tuple[Node, ...]
-    averaged: tuple[Node, ...] = ()
-
-    @property
-    def generates(self) -> bool:
-        """Whether it is sampled from."""
-        return any(isinstance(node.op, Generate) for node in self.nodes)
-
-    @property
-    def trains(self) -> bool:
-        """Whether it is updated."""
-        return any(isinstance(node.op, Update) for node in self.nodes)
-
-    @property
-    def head(self) -> Head:
-        """The head that its ops read; values may be read of a language model too.
-
-        Raises:
-            EngineError: they read several others.
-        """
-        heads: dict[Head, Node] = {}
-        for node in (*self.nodes, *self.averaged):
-            heads.update(dict.fromkeys(_heads(node), node))
-        if heads.keys() == {"lm", "value"}:
-            return "lm+value"
-        if len(heads) > 1:
-            raise EngineError(
-                f"`{self.role}` is read as {' and '.join(sorted(heads))}: "
-                "only lm and value heads share a model",
-                where="\n".join(node.loc.excerpt() for node in heads.values()),
-                hint="make them two models of the program",
-            )
-        return next(iter(heads), "lm")
-
-
-def _heads(node: Node) -> set[Head]:
-    return cast(set[Head], node.op.heads()) if isinstance(node.op, ModelOp) else set()
-
-
-def uses_of(graph: Graph) -> dict[str, Uses]:
-    """Return what a graph and those inside it do with each role, none left out."""
-    found: dict[str, list[Node]] = {}
-    for inner in graph.nested():
-        for node in inner.nodes:
-            for role in sorted(_roles(node)):
-                found.setdefault(role, []).append(node)
-    averaged: dict[str, list[Node]] = {role: [] for role in found}
-    for role, nodes in found.items():
-        for node in nodes:
-            for other in _roles(node) if isinstance(node.op, Ema) else ():
-                averaged[role] += found[other]
-    return {role: Uses(role, tuple(n), tuple(averaged[role])) for role, n in found.items()}
-
-
-def _roles(node: Node) -> set[str]:
-    """Return the roles of the models that a model op takes."""
-    models = [arg.type for arg in node.args if isinstance(arg.type, ModelType)]
-    return {model.role for model in models} if isinstance(node.op, ModelOp) else set()
 
 
 @attrs.frozen
@@ -151,11 +81,53 @@ def load_models(
             raise EngineError(f"the graph uses `{role}`, for which no model is given")
         setup = roles[role]
         if seat is None or seat.keeps(graph.input(role)):
-            host.models[role] = Resident(role, _engine(role, setup, uses))
+            _load_model(uses, setup, tokenizers, tokenizing_role(graph), host)
         if uses.generates if seat is None else seat.samples(uses):
             generators[role] = load_generator(setup, tokenizers[role])
         sampling[role], host.sequences_per_block[role] = setup.sampling, setup.sequences_per_block
     host.generators, host.sampling, host.decoders = generators, sampling, tokenizers
+
+
+def load_judges(
+    graph: Graph,
+    roles: Mapping[str, RoleSetup],
+    tokenizers: Mapping[str, Any],
+    host: Host,
+    lender: Host,
+    seat: Seat | None = None,
+) -> None:
+    """Let `host` have the models that only give rewards: those of a lender, else its own.
+
+    Args:
+        graph: lowered.
+        roles: what each role loads.
+        tokenizers: by role.
+        host: gets them.
+        lender: a host that may have some by the same names.
+        seat: which part of the graph this process has; all of it if not given.
+
+    Raises:
+        EngineError: a model can't be loaded.
+    """
+    for role, uses in uses_of(graph).items():
+        if uses.reads_tokens or not (seat is None or seat.keeps(graph.input(role))):
+            continue
+        if role not in lender.models:
+            _load_model(uses, roles[role], tokenizers, tokenizing_role(graph), host)
+            continue
+        host.models[role] = lender.models[role]
+        if role in lender.readers:
+            host.readers[role] = lender.readers[role]
+
+
+def _load_model(
+    uses: Uses, setup: RoleSetup, tokenizers: Mapping[str, Any], tokenizing: str, host: Host
+) -> None:
+    role = uses.role
+    host.models[role] = Resident(role, _engine(role, setup, uses))
+    own, writer = tokenizers.get(role), tokenizers.get(tokenizing)
+    if read := reader_of(uses, setup.model.path, own, writer):
+        host.readers[role] = read
 
 
 def load_generator(setup: RoleSetup, tokenizer: Any) -> Generator:

@@ -96,10 +96,11 @@ def sequences(context: Ragged, tokens: Ragged) -> Sequences:
 
 def forward(it: Evaluator, node: Node, args: list[Any], path: Path) -> Sequence[Any]:
     """Return what a model says of tokens, by a forward pass."""
-    handle, context, tokens = args
+    handle, context, tokens, *rows = args
     name, temperature = _output(node.op)
+    read = it.host.readers.get(handle.resident.role)
     with it.host.timed("score"):
-        batch = sequences(context, tokens)
+        batch = read(rows[0], tokens) if read else sequences(context, tokens)
         result = handle.engine.forward(batch, (name,), temperature)[name]
     return (Ragged(result, tokens.lengths[:-1] if name == "rewards" else tokens.lengths),)
 
@@ -116,10 +117,11 @@ def _output(op: Op) -> tuple[str, float]:
 
 
 def score(it: Evaluator, node: Node, args: list[Any], path: Path) -> Sequence[Any]:
-    """Call reward functions on decoded samples."""
-    op, (rows, tokens) = node.op, args
+    """Call reward functions on decoded samples; what models give is there already."""
+    op, (rows, tokens, *models) = node.op, args
     assert isinstance(op, model.Score)
     host = it.host
+    given = {name: x.values.tolist() for name, x in zip(op.models, models, strict=True)}
     if host.score is None:
         raise EngineError("no rewards are bound", hint=f"add `[reward.{op.functions[0]}]`")
     with host.timed("reward"):
@@ -127,7 +129,8 @@ def score(it: Evaluator, node: Node, args: list[Any], path: Path) -> Sequence[An
         texts = [decode(t.tolist(), skip_special_tokens=True) for t in tokens.rows()]
         of = parents(tokens.lengths).tolist()
         numbers = [i for n in tokens.lengths[0].tolist() for i in range(n)]
-        scores = host.score(op.functions, [rows[i] for i in of], texts, numbers, host.step)
+        asked = (op.functions, [rows[i] for i in of], texts, numbers, host.step)
+        scores = host.score(*asked, given) if given else host.score(*asked)
     for name, count in scores.counts.items():
         host.counts[name] += count
     return _scored(scores.values, tokens, node.args[1].axes, op, host.drop_failed)

@@ -18,7 +18,6 @@ from flowrl.runtime.channels import Line
 from flowrl.runtime.controller import EXAMPLES, IDS, PROMPTS, Controller, Held, Place
 from flowrl.runtime.executor import Carry, Step, carried, metrics_of, next_carry
 from flowrl.runtime.job import Job, Loan, Setup
-from flowrl.runtime.local import uses_of
 from flowrl.runtime.pools import Pools
 
 
@@ -30,6 +29,7 @@ class RayExecutor:
     Args:
         job: what to run.
         pools: the workers; other plans may be on them.
+from flowrl.runtime.uses import uses_of
     """
 
     def __init__(self, job: Job, pools: Pools) -> None:
@@ -130,9 +130,11 @@ class RayExecutor:
             time.perf_counter() - start,
         )
 
-    def model(self, role: str = "policy") -> Held:
+    def model(self, role: str) -> Held:
         """Return the model of a role as it is now."""
-        owner = self.job.loan or Loan(self.job.name, role, self.graph.input(role).pool)
+        loan = self.job.loan
+        own = Loan(self.job.name, role, self.graph.input(role).pool, role)
+        owner = loan if loan and loan.name == role else own
         line = self.pools[owner.pool][0]
         held = Held(next(IDS), [line])
         self.controller.tell(line, (), "model", owner.plan, owner.role, role, held.id)

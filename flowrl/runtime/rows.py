@@ -18,12 +18,14 @@ class Row:
         where: `file:row`, for messages.
         prompt: the text that the model reads, for reward functions.
         columns: the row's other columns, passed to reward functions by name.
+        messages: the prompt as chat messages; none if it is plain text.
     """
 
     id: int
     where: str
     prompt: str
     columns: Mapping[str, Any] = attrs.field(factory=dict)
+    messages: Sequence[Mapping[str, Any]] = ()
 
 
 def row_keys(rows: Sequence[Row]) -> list[tuple[int, int]]:

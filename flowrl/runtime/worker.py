@@ -17,10 +17,17 @@ from flowrl.runtime.failures import Failure, told
 from flowrl.runtime.host import Handle, Host, Path, Resident
 from flowrl.runtime.interpret import Interpreter
 from flowrl.runtime.job import Data, Rewards, Setup
-from flowrl.runtime.local import Seat, load_generator, load_models, pin_threads, uses_of
+from flowrl.runtime.local import (
+    Seat,
+    load_generator,
+    load_judges,
+    load_models,
+    pin_threads,
+)
 from flowrl.runtime.rows import Cursor, fields
 from flowrl.runtime.segments import Segment, inner_graphs, segments
 from flowrl.runtime.shares import send_list, shares
+from flowrl.runtime.uses import uses_of
 
 Given = int | tuple[str, Any]
 """The id of a value of this worker; or `("number", x)`, a scalar; or `("as it is", x)`."""
@@ -93,7 +100,7 @@ class Worker:
         score = self.rewards.score(plan) if self.rewards else None
         host = Host(seed=setup.seed, score=score, drop_failed=setup.drop_failed)
         if setup.loan:
-            self._borrow(setup, graph, host)
+            self._borrow(setup, graph, host, lead)
         else:
             load_models(graph, setup.roles, setup.tokenizers, host, Seat(setup.pool, lead))
         walked = tuple(tuple(segments(inner)) for inner in inner_graphs(graph))
@@ -195,11 +202,13 @@ class Worker:
         resident.engine.save(folder)  # type: ignore[attr-defined]
         return resident.version
 
-    def _borrow(self, setup: Setup, graph: Graph, host: Host) -> None:
-        (role, uses), loan = *uses_of(graph).items(), setup.loan
+    def _borrow(self, setup: Setup, graph: Graph, host: Host, lead: bool) -> None:
+        loan = setup.loan
         assert loan is not None
+        role, seat = loan.name, Seat(setup.pool, lead)
         lender, own = self.parts[loan.plan].it.host, setup.roles[role]
-        if Seat(setup.pool, lead=False).samples(uses):
+        load_judges(graph, setup.roles, setup.tokenizers, host, lender, seat)
+        if seat.samples(uses_of(graph)[role]):
             made = lender.generators.get(loan.role)
             host.generators = {role: made or load_generator(own, setup.tokenizers[role])}
         host.decoders, host.sampling = setup.tokenizers, {role: own.sampling}

@@ -12,10 +12,17 @@ from flowrl.config.programs import load_program
 from flowrl.config.run_file import RunFile, load_run_file
 from flowrl.config.schema import EvalTable
 from flowrl.data.dataset import Dataset
+from flowrl.data.tokenizer import load_tokenizer
 from flowrl.errors import RunFileError
 from flowrl.runtime.executor import Executor, LocalExecutor
 from flowrl.runtime.host import Handle, Host, Resident
-from flowrl.runtime.local import RoleSetup, load_generator, load_models, pin_threads
+from flowrl.runtime.local import (
+    RoleSetup,
+    load_generator,
+    load_judges,
+    load_models,
+    pin_threads,
+)
 from flowrl.stages import Lowered, trace
 from flowrl.train.opening import EVALUATION, DataOpening, OpenRewards, RewardOpening
 from flowrl.train.prepare import load_tokenizers, lower, reader, role_setup
@@ -27,17 +34,17 @@ class Evaluation:
 
     Attributes:
         executor: runs that program.
-        model: returns the model as it is now.
+        models: returns the model as it is now, and one that gives the reward, by role.
         cursors: returns the start of the data.
     """
 
     executor: Executor
-    model: Callable[[], Any]
+    models: Callable[[], Mapping[str, Any]]
     cursors: Callable[[], Mapping[str, Any]]
 
     def run(self) -> dict[str, float]:
         """Return the metrics of the model as it is now: `eval/reward`, `eval/greedy`, ..."""
-        done = self.executor.step({"policy": self.model()}, self.cursors(), 0)
+        done = self.executor.step(dict(self.models()), self.cursors(), 0)
         shown = {n: value for n, value in done.metrics.items() if not n.startswith("tokens/")}
         return {f"eval/{name}": value for name, value in shown.items()}
 
@@ -55,7 +62,7 @@ def open_evaluation(
     rewards: OpenRewards,
     training: Host,
     role: str,
-    tokenizer: Any,
+    tokenizers: Mapping[str, Any],
 ) -> Evaluation:
     """Return an evaluation in this process.
 
@@ -64,31 +71,35 @@ def open_evaluation(
         lowered: `programs/evaluate.py`, as `[eval]` sets it.
         data: the held-out prompts.
         rewards: score the completions.
-        training: has the model, and its generator unless training doesn't sample from it.
+        training: has the model, and its generator unless training doesn't sample from it; and one
+            that gives the reward, if training reads it.
         role: the model's, there.
-        tokenizer: of the model.
+        tokenizers: by the role that they have here.
     """
     setup = lowered.models["policy"]
     host = Host(
         generators={
-            "policy": training.generators.get(role) or load_generator(setup, tokenizer),
+            "policy": training.generators.get(role) or load_generator(setup, tokenizers["policy"]),
         },
         sampling={"policy": setup.sampling},
-        decoders={"policy": tokenizer},
+        decoders=tokenizers,
         score=rewards.score(EVALUATION),
         drop_failed=run.reward.on_reward_error == "drop_group",
         sequences_per_block={"policy": setup.sequences_per_block},
         seed=seed_of(run),
     )
 
-    def model() -> Handle:
+    load_judges(lowered.graph, lowered.models, tokenizers, host, training)
+
+    def models() -> Mapping[str, Handle]:
         now = training.models[role]
-        return Handle(Resident("policy", now.engine, now.version), now.version)
+        policy = Resident("policy", now.engine, now.version)
+        return {n: Handle(m, m.version) for n, m in ({"policy": policy} | host.models).items()}
 
     assert run.eval is not None
     count = min(data.rows, run.eval.prompts or data.rows)
     executor = LocalExecutor(lowered.graph, lowered.traced.inputs, host, count)
-    return Evaluation(executor, model, lambda: {"prompts": data.cursor()})
+    return Evaluation(executor, models, lambda: {"prompts": data.cursor()})
 
 
 def lower_evaluation(
@@ -102,7 +113,24 @@ def lower_evaluation(
     if table.max_tokens:
         sampling = attrs.evolve(setup.sampling, max_tokens=table.max_tokens)
         setup = attrs.evolve(setup, sampling=sampling)
-    return trace(program, **settings).lower(cluster, {"policy": setup})
+    judges = [reward] if reward in run.reward.models else []
+    models = {"policy": setup} | {name: role_setup(run, name) for name in judges}
+    return trace(program, {}, judges, **settings).lower(cluster, models)
+
+
+def evaluation_tokenizers(
+    lowered: Lowered, training: Mapping[str, Any], role: str
+) -> dict[str, Any]:
+    """Return the tokenizers of an evaluation, by its roles.
+
+    Args:
+        lowered: what `lower_evaluation` returned.
+        training: the tokenizers of the run, by its roles.
+        role: which of these is evaluated.
+    """
+    judges = {n: s.model.path for n, s in lowered.models.items() if n != "policy"}
+    known = {name: training.get(name) or load_tokenizer(path) for name, path in judges.items()}
+    return {"policy": training[role], **known}
 
 
 def eval_checkpoint(
@@ -148,7 +176,7 @@ def eval_checkpoint(
             rewards=rewards,
             training=host,
             role="policy",
-            tokenizer=tokenizers["policy"],
+            tokenizers=tokenizers,
         ).run()
     for name, value in metrics.items():
         say(f"{name}: {value:.4f}")

@@ -11,7 +11,12 @@ from flowrl.config.run_file import RunFile
 from flowrl.errors import RunFileError
 from flowrl.runtime.executor import Executor
 from flowrl.stages import Lowered
-from flowrl.train.evaluate import Evaluation, lower_evaluation, open_evaluation
+from flowrl.train.evaluate import (
+    Evaluation,
+    evaluation_tokenizers,
+    lower_evaluation,
+    open_evaluation,
+)
 from flowrl.train.folder import open_folder
 from flowrl.train.opening import TRAINING, DataOpening, RewardOpening
 from flowrl.train.prepare import load_tokenizers, reader
@@ -74,14 +79,15 @@ def _here(run: RunFile, lowered: Lowered, say: Say) -> Iterator[Opened]:
         ).executor
         evaluation = None
         if run.eval is not None:
+            scored = lower_evaluation(run, run.eval, lowered.models[role])
             evaluation = open_evaluation(
                 run,
-                lowered=lower_evaluation(run, run.eval, lowered.models[role]),
+                lowered=scored,
                 data=held_out,
                 rewards=rewards,
                 training=executor.host,
                 role=role,
-                tokenizer=tokenizers[role],
+                tokenizers=evaluation_tokenizers(scored, tokenizers, role),
             )
         cursors = {name: each.cursor() for name, each in data.items()}
         yield Opened(executor, cursors, evaluation, tokenizers)
@@ -113,5 +119,5 @@ def _on_ray(run: RunFile, lowered: Lowered, say: Say) -> Iterator[Opened]:
         evaluation = None
         if held_out is not None and run.eval is not None:
             held_out.load(min(rows, run.eval.prompts or rows))
-            evaluation = Evaluation(held_out, held_out.model, held_out.cursors)
+            evaluation = Evaluation(held_out, held_out.first, held_out.cursors)
         yield Opened(training, training.cursors(), evaluation, tokenizers)

@@ -11,7 +11,7 @@ from typing import Any, Self, TextIO
 import attrs
 
 from flowrl.config.schema import LogTable
-from flowrl.runtime.host import ScoreFunction, Scores
+from flowrl.runtime.host import NONE_GIVEN, ScoreFunction, Scores
 from flowrl.runtime.rows import Row
 from flowrl.train.folder import writing
 
@@ -89,9 +89,10 @@ class SampleLog:
         completions: Sequence[str],
         samples: Sequence[int],
         step: int,
+        given: Mapping[str, list[float]] = NONE_GIVEN,
     ) -> Scores:
         """Return the scores; see `flowrl.runtime.host.ScoreFunction`."""
-        scores = self.score(functions, rows, completions, samples, step)
+        scores = self.score(functions, rows, completions, samples, step, given)
         if step != self._step:
             self._step, self._left = step, self.count
         taken = min(self._left, len(rows))

@@ -13,7 +13,7 @@ from flowrl.runtime.job import Job, Loan
 from flowrl.runtime.pools import Pools, PoolSize, RaySpec, started
 from flowrl.runtime.ray_executor import RayExecutor
 from flowrl.stages import Lowered
-from flowrl.train.evaluate import lower_evaluation, seed_of
+from flowrl.train.evaluate import evaluation_tokenizers, lower_evaluation, seed_of
 from flowrl.train.opening import EVALUATION, TRAINING, DataOpening, RewardOpening
 from flowrl.train.prepare import reader
 
@@ -62,7 +62,7 @@ def executors(
     if run.eval is None:
         return training, None
     role = reader(lowered)
-    cluster = lowered.cluster.of_one(role, "policy")
+    cluster = lowered.cluster.of_one(role, "policy", run.reward.models)
     scored = lower_evaluation(run, run.eval, lowered.models[role], cluster)
     own = attrs.evolve(
         job,
@@ -71,9 +71,9 @@ def executors(
         source=scored.graph,
         inputs=scored.traced.inputs,
         roles=scored.models,
-        tokenizers={"policy": tokenizers[role]},
+        tokenizers=evaluation_tokenizers(scored, tokenizers, role),
         data=DataOpening.held_out(run, tokenizers[role]),
         seed=seed_of(run),
-        loan=Loan(TRAINING, role, lowered.graph.input(role).pool),
+        loan=Loan(TRAINING, role, lowered.graph.input(role).pool, "policy"),
     )
     return training, RayExecutor(own, pools)

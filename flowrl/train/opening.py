@@ -78,7 +78,8 @@ class RewardOpening:
     def of(cls, run: RunFile) -> "RewardOpening":
         """Return what a run file says of rewards."""
         table = run.reward
-        specs = {name: run.structure(RewardSpec, f"reward.{name}") for name in table.functions}
+        called = [name for name in table.functions if name not in table.models]
+        specs = {name: run.structure(RewardSpec, f"reward.{name}") for name in called}
         samples = (run.log.samples, run.folder / "samples.jsonl")
         return cls(specs, table.workers, run.resolve("."), table.on_reward_error, samples)
 

@@ -8,9 +8,11 @@ from flowrl.config.check import check_run, cluster_of, trace_run
 from flowrl.config.run_file import RunFile
 from flowrl.data.tokenizer import load_tokenizer
 from flowrl.runtime.engine import Sampling
-from flowrl.runtime.local import RoleSetup, uses_of
+from flowrl.runtime.local import RoleSetup
 from flowrl.runtime.models import ModelSpec
+from flowrl.runtime.reading import check_tokenizers
 from flowrl.runtime.schedule import TrainerOptions
+from flowrl.runtime.uses import tokenizing_role, uses_of
 from flowrl.stages import Lowered
 
 
@@ -21,14 +23,14 @@ def lower(run: RunFile) -> Lowered:
         FlowrlError: the program, its hyperparameters, roles, pools or batch sizes are wrong.
     """
     traced, cluster = trace_run(run), cluster_of(run)
-    lowered = traced.lower(cluster, {role: role_setup(run, role) for role in run.models})
-    check_run(run, lowered.graph, traced.inputs)
+    lowered = traced.lower(cluster, {role: role_setup(run, role) for role in run.roles})
+    check_run(run, lowered.graph, traced.program.inputs)
     return lowered
 
 
 def role_setup(run: RunFile, role: str) -> RoleSetup:
     """Return how a role is run, as the run file says."""
-    model, engines = run.models[role], run.engines.role(role)
+    model, engines = run.roles[role], run.engines.role(role)
     generate, train, settings = engines.generate, engines.train, run.optimizer.role(role)
     options = {f.name: getattr(settings, f.name) for f in attrs.fields(type(settings))}
     options.pop("roles", None)
@@ -61,17 +63,19 @@ def _device(run: RunFile, role: str, use: str) -> str:
 
 
 def load_tokenizers(lowered: Lowered) -> dict[str, Any]:
-    """Return the tokenizer of each role that is read, one for those that share a folder."""
+    """Return the tokenizer of each role that is read, one for those that share a folder.
+
+    Raises:
+        DataError: a folder has none.
+        EngineError: a role reads tokens that are not its own.
+    """
     paths = {role: lowered.models[role].model.path for role in uses_of(lowered.graph)}
     made = {path: load_tokenizer(path) for path in dict.fromkeys(paths.values())}
-    return {role: made[path] for role, path in paths.items()}
+    tokenizers = {role: made[path] for role, path in paths.items()}
+    check_tokenizers(lowered.graph, tokenizers)
+    return tokenizers
 
 
 def reader(lowered: Lowered) -> str:
-    """Return the role whose tokenizer reads the data: one that samples, trains, or any."""
-    uses = uses_of(lowered.graph)
-    for wanted in ("generates", "trains"):
-        found = next((role for role, of in uses.items() if getattr(of, wanted)), None)
-        if found:
-            return found
-    return next(iter(uses))
+    """Return the role whose tokenizer reads the data."""
+    return tokenizing_role(lowered.graph)

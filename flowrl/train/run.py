@@ -38,7 +38,9 @@ def run_file(path: str, sets: tuple[str, ...] = ()) -> Path:
         lowered = lower(run)
         show.note(batches(run, lowered.graph))
         traced = lowered.traced
-        found = findings(traced.program, traced.hyperparameters, traced.sampling)
+        found = findings(
+            traced.program, traced.hyperparameters, traced.sampling, traced.reward_models
+        )
         for finding in [*inert_keys(run, lowered.graph), *found]:
             show.note(finding)
         with opened(run, lowered, show.note) as ready:
