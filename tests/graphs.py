@@ -127,7 +127,10 @@ def loop(draw, made, depth):
         return total + mean, {"mean": mean, "last": last}
 
     sequences, by = draw(st.integers(1, 4)), draw(st.sampled_from(["group", "sequence"]))
-    batches = ops.minibatches(batch, sequences=sequences, epochs=draw(st.integers(1, 2)), by=by)
+    balance, epochs = draw(st.sampled_from(["sequences", "tokens"])), draw(st.integers(1, 2))
+    minibatches = ops.minibatches(batch, sequences=sequences, epochs=epochs, by=by, balance=balance)
+    microbatches = ops.microbatches(batch, max_tokens=draw(st.integers(12, 24)), by=by)
+    batches = draw(st.sampled_from([minibatches, microbatches]))
     total, stats = ops.scan(body, start, batches)
     made.tensors.extend([total, stats["mean"].sum(), stats["last"].sum()])
 

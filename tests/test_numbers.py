@@ -17,6 +17,7 @@ ROOMS = [
     "advantage",
     "covariance",
     "divergence",
+    "division",
     "importance",
     "loss",
     "metrics",

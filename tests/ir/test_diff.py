@@ -165,7 +165,7 @@ def test_what_moves_into_a_loop_is_one_change():
 
     assert diff(graph(once), graph(often)) == snapshot("""\
 once -> often
-+ minibatches(examples.context) {sequences=4, epochs=1, by=group}: minibatches  # test_diff.py:162
++ minibatches(examples.tokens) {sequences=4, epochs=1, by=group}: minibatches  # test_diff.py:162
 + scan policy(minibatches, policy, examples.context, ...)  # test_diff.py:163
 ~ scan policy / update policy: in the program -> in scan.body  # test_diff.py:154 -> test_diff.py:160\
 """)

@@ -32,6 +32,23 @@ def test_minibatches_by_sequence_part_groups():
     assert (total, sorted(turns)) == (9.5, [1.0, 3.0, 5.0])
 
 
+def test_minibatches_of_near_equal_tokens_and_microbatches_are_scanned():
+    """Samples of 3, 2 and 4 tokens with their context of 1."""
+
+    def turns(divide):
+        def program(x, r):
+            body = lambda total, mb: (total, {"tokens": ops.count(mb.mask | ~mb.mask)})
+            return ops.scan(body, x[0], divide(ops.record(r, extra=x[3])))[1]["tokens"]
+
+        return sorted(evaluate(program))
+
+    halves = lambda r: ops.minibatches(r, sequences=2, by="sequence", balance="tokens")
+    assert turns(halves) == [3.0, 3.0]
+    assert turns(lambda r: ops.microbatches(r, max_tokens=5)) == [3.0, 3.0]
+    assert turns(lambda r: ops.microbatches(r, max_tokens=6, by="sequence")) == [2.0, 4.0]
+    assert turns(lambda r: ops.microbatches(r, max_tokens=9)) == [6.0]
+
+
 def test_outer_numbers_are_known_in_a_body():
     def program(x, r):
         outer = x[2].mean()

@@ -48,6 +48,12 @@ REFUSED = {
     "ops.aggregate(tokens, mask, mode='seq-mean-token-sum-norm')": snapshot(("aggregate: `horizon` belongs to mode='seq-mean-token-sum-norm', and to no other; got None with mode='seq-mean-token-sum-norm'", 'help: give both or neither')),
     "ops.overlong_penalty(rewards, max_len=0, cache_len=1)": snapshot(('overlong_penalty: `max_len` must be an integer of at least 1; got 0', 'help: max_len counts tokens')),
     "ops.overlong_penalty(rewards, max_len=8, cache_len=9)": snapshot(('overlong_penalty: `cache_len` must be in [1, max_len]; got 9 with max_len=8', 'help: the penalty grows over the last cache_len of max_len tokens')),
+    "ops.minibatches(rollouts, sequences=0)": snapshot(('minibatches: `sequences` must be an integer of at least 1; got 0', 'help: sequences counts samples, not prompts')),
+    "ops.minibatches(rollouts, sequences=8, epochs=0)": snapshot(('minibatches: `epochs` must be an integer of at least 1; got 0', 'help: epochs says how often each row is seen')),
+    "ops.minibatches(rollouts, sequences=8, by='prompt')": snapshot(("minibatches: `by` must be 'group' or 'sequence'; got 'prompt'", "help: leave `by` out for 'group'")),
+    "ops.minibatches(rollouts, sequences=8, balance='token')": snapshot(("minibatches: `balance` must be 'sequences' or 'tokens'; got 'token'", "help: leave `balance` out for 'sequences'")),
+    "ops.microbatches(rollouts, max_tokens=0)": snapshot(('microbatches: `max_tokens` must be an integer of at least 1; got 0', 'help: max_tokens counts context and response')),
+    "ops.microbatches(rollouts, max_tokens=9, by='tokens')": snapshot(("microbatches: `by` must be 'group' or 'sequence'; got 'tokens'", "help: leave `by` out for 'group'")),
     "ops.pass_at(rewards, k=0)": snapshot(('pass_at: `k` must be an integer of at least 1; got 0', 'help: k counts samples of a prompt')),
     "ops.generate(policy, prompts, stop='')": snapshot(("generate: `stop` must be strings of at least one character; got ''", 'help: write `stop="</answer>"`, or several in a list')),
     "ops.generate(policy, prompts, stop=['a', 3])": snapshot(("generate: `stop` must be strings of at least one character; got ['a', 3]", 'help: write `stop="</answer>"`, or several in a list')),
@@ -58,6 +64,8 @@ REFUSED = {
     "ops.generate(policy, prompts, max_tokens=4, min_tokens=5)": snapshot(('generate: `min_tokens` must be an integer of at least 0, up to max_tokens=4; got 5', 'help: 0 is off')),
 }
 MISTYPED = {
+    "ops.microbatches(rewards, max_tokens=9)": snapshot(("microbatches: `batch` must be Rollouts, Examples, Pairs or Record; got f32[prompt'2, sample'2]", 'help: rollouts come from `ops.generate`, data from arguments of the program')),
+    "ops.minibatches(prompts, sequences=9)": snapshot(('minibatches: `batch` must be Rollouts, Examples, Pairs or Record; got Prompts', 'help: rollouts come from `ops.generate`, data from arguments of the program')),
     "ops.gae(tokens, rewards, rollouts.tokens)": snapshot(("gae: `mask` must be bool[..., token]; got i32[prompt'2, sample'2, token'2]", 'help: make a condition by comparing: `x > 0`')),
     "ops.opo(tokens, mask)": snapshot(("opo: `rewards` must be f32[..., sample]; got f32[prompt'2, sample'2, token'2]", "help: reduce over the tokens first: `x.sum(over='token', mask=rollouts.mask)`")),
     "ops.gdpo(rewards)": snapshot(("gdpo: `rewards` must be f32[..., sample, reward]; got f32[prompt'2, sample'2]", 'help: it needs an axis `reward`')),

@@ -42,7 +42,7 @@ def error_of(model_folder, tokenizer):
 
 @fl.program
 def advantages(policy: fl.Model, prompts: fl.Prompts):
-    rollouts, rewards = ops.score("reward", ops.generate(policy, prompts, n=2))
+    rewards = ops.score("reward", ops.generate(policy, prompts, n=2))[1]
     return {"mean": ops.group_advantage(rewards / (rewards - 6.0)).mean()}
 
 
@@ -67,7 +67,7 @@ def test_a_row_is_found_behind_groups_that_were_dropped(error_of):
 def test_a_row_is_found_behind_a_selection(error_of):
     @fl.program
     def selected(policy: fl.Model, prompts: fl.Prompts):
-        rollouts, rewards = ops.score("reward", ops.generate(policy, prompts, n=2))
+        rewards = ops.score("reward", ops.generate(policy, prompts, n=2))[1]
         chosen = ops.select(rewards, where=rewards.max(over="sample") > 4.0)
         return {"mean": ops.leave_one_out(chosen / (chosen - 7.0)).mean()}
 
@@ -82,7 +82,7 @@ def test_log_probabilities_in_a_loss_are_told_by_row(error_of):
 
         def loss(new):
             gap = new.logprobs.detach() - sampled + ops.where(rewards > 7.5, 1e38, 1.0) * 1e38
-            weights, keep = ops.importance_weights(gap, gap, rollouts.mask)
+            weights = ops.importance_weights(gap, gap, rollouts.mask)[0]
             return ops.token_mean(new.logprobs * weights, rollouts.mask)
 
         return ops.update(policy, loss, rollouts)

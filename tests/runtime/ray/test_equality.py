@@ -139,14 +139,17 @@ def everything(
             return policy, stats
 
         policy, stats = ops.scan(
-            body, policy, ops.minibatches(batch, sequences=4, epochs=2, by="sequence")
+            body, policy, ops.minibatches(batch, sequences=4, epochs=2, balance="tokens")
         )
         return policy, stats["policy/loss"].mean()
 
     policy, loss = ops.cond(batch.rewards.mean() > 0.1, train, lambda policy: (policy, 0.0), policy)
     average = ops.ema(average, policy, decay=0.9)
+    seen = lambda most, mb: (ops.maximum(most, ops.count(mb.mask)), {"tokens": ops.count(mb.mask)})
+    largest, turns = ops.scan(seen, 0.0, ops.microbatches(batch, max_tokens=20, by="sequence"))
     level = 0.9 * target["level"] + 0.1 * batch.rewards.mean()
     metrics = {"loss": loss, "drawn": drawn.float(), "left": surplus.rewards.sum()}
+    metrics |= {"largest": largest, "tokens": turns["tokens"].sum()}
     return policy, average, {"level": level}, metrics
 
 
