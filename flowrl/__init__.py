@@ -6,7 +6,7 @@ from flowrl import ops
 from flowrl.errors import FlowrlError
 from flowrl.ir.graph import Model, Value
 from flowrl.ir.program import Carry, Program, program
-from flowrl.ir.records import Examples, Pairs, Prompts, Record, Rollouts
+from flowrl.ir.records import Buffer, Examples, Pairs, Prompts, Record, Rollouts
 from flowrl.ops.correction import corrected
 from flowrl.ops.custom import op
 from flowrl.stages import Compiled, Lowered, Traced, trace
@@ -25,6 +25,7 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = [
+    "Buffer",
     "Carry",
     "Compiled",
     "Examples",

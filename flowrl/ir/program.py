@@ -12,7 +12,7 @@ from flowrl.errors import Location, ProgramError, nearest
 from flowrl.ir.builder import GraphBuilder
 from flowrl.ir.correction import Correction
 from flowrl.ir.graph import Graph, Model, Value
-from flowrl.ir.records import DATA, Prompts, flatten, leaf_names, same_structure, shown
+from flowrl.ir.records import DATA, Buffer, Prompts, flatten, leaf_names, same_structure, shown
 from flowrl.ir.trace import building, located
 from flowrl.ir.types import DType, ModelType, TensorType, boolean, f32, i32
 
@@ -24,17 +24,18 @@ class Carry(Value):
     """A value carried from step to step, written as an argument with its first value.
 
     `def program(policy: fl.Model, prompts: fl.Prompts, baseline: fl.Carry = fl.Carry(0.0))`.
-    The first value is a number, or nested tuples, lists or dicts of numbers. The program returns
-    the next value in the place of the argument, among the models.
+    The first value is a number, nested tuples, lists or dicts of numbers, or an `fl.Buffer()` of
+    rows. The program returns the next value in the place of the argument, among the models.
     """
 
     def __init__(self, initial: Any) -> None:
         bad = [leaf for leaf in flatten(initial)[0] if not isinstance(leaf, Real)]
-        if bad:
+        if bad and not isinstance(initial, Buffer):
             raise ProgramError(
-                f"fl.Carry: a first value must be a number; got {type(bad[0]).__name__}",
+                f"fl.Carry: a first value must be a number; got {shown(bad[0])}",
                 where=Location.of_caller().excerpt(),
-                hint="`fl.Carry(0.0)`, or numbers in tuples, lists and dicts",
+                hint="`fl.Carry(0.0)`, numbers in tuples, lists and dicts, "
+                "or `fl.Carry(fl.Buffer())`",
             )
         super().__init__(f32())
         object.__setattr__(self, "initial", initial)
@@ -219,6 +220,8 @@ class Program:
             return builder.input(spec.name, ModelType(spec.name))
         if spec.kind is Kind.DATA:
             return _data(builder, spec, self.loc)
+        if isinstance(spec.initial, Buffer):
+            return Buffer(spec.name)
         unflatten = flatten(spec.initial)[1]
         return unflatten([builder.input(n, f32()) for n in leaf_names(spec.initial, spec.name)])
 
@@ -236,6 +239,9 @@ class Program:
         for item in items:
             spec = self._place_of(item, expected, args)
             expected = expected[expected.index(spec) + 1 :]
+            if isinstance(item, Buffer):
+                outputs += self._rows(item)
+                continue
             leaves = [self._carried(spec, leaf, builder) for leaf in flatten(item)[0]]
             outputs += zip(leaf_names(item, spec.name), leaves, strict=True)
         returned = {name.split(".")[0] for name, _ in outputs}
@@ -247,6 +253,16 @@ class Program:
                 )
         measured = {name: self._metric(name, value, builder) for name, value in metrics.items()}
         return outputs + [(f"metrics.{name}", value) for name, value in measured.items()]
+
+    def _rows(self, buffer: Buffer) -> list[tuple[str, Value]]:
+        """Return the rows of a carried buffer, by name."""
+        if buffer.empty:
+            raise self._refuse(
+                f"returns the buffer `{buffer.name}` as it came: nothing says what its rows are",
+                "add those of this step: `replay = ops.append(replay, batch, capacity=64)`",
+            )
+        names = leaf_names(buffer.rows, buffer.name)
+        return list(zip(names, flatten(buffer.rows)[0], strict=True))
 
     def _carried(self, spec: Input, value: Any, builder: GraphBuilder) -> Value:
         """Return a model's next version or a carried number, as a value."""
@@ -265,6 +281,9 @@ class Program:
         for spec in expected:
             if isinstance(item, Model):
                 if spec.kind is Kind.MODEL and spec.name == item.role:
+                    return spec
+            elif isinstance(item, Buffer):
+                if item.name == spec.name:
                     return spec
             elif spec.kind is Kind.CARRY and same_structure(item, args[spec]):
                 return spec

@@ -97,6 +97,42 @@ class Record(Fields):
         return self._fields[name]
 
 
+class Buffer:
+    """Rows that are carried from step to step; none at first.
+
+    `replay: fl.Carry = fl.Carry(fl.Buffer())` is an argument that `ops.append` adds rows to. What
+    they are follows from what is added.
+
+    Args:
+        name: of the argument.
+        rows: the rows, oldest first, if they are known.
+    """
+
+    def __init__(self, name: str = "", rows: Any = None) -> None:
+        self.name, self._rows = name, rows
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing was added yet in this program."""
+        return self._rows is None
+
+    @property
+    def rows(self) -> Any:
+        """The rows, those of the steps before first: a record as the one that was added.
+
+        Raises:
+            ProgramError: nothing was added yet.
+        """
+        if self.empty:
+            raise ProgramError(
+                f"nothing is known of the rows of `{self.name or 'buffer'}` yet",
+                where=Location.of_caller().excerpt(),
+                hint="add those of this step first: "
+                "`replay = ops.append(replay, batch, capacity=64)`",
+            )
+        return self._rows
+
+
 DATA = {"Prompts": Prompts, "Examples": Examples, "Pairs": Pairs}
 """The data types that a program's argument may be annotated with."""
 

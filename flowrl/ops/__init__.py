@@ -8,6 +8,7 @@ from flowrl.ops.advantage import (
     optimal_token_baseline,
     reinforce_plus_plus_baseline,
 )
+from flowrl.ops.buffer import append
 from flowrl.ops.covariance import clip_cov, kl_cov
 from flowrl.ops.custom import op
 from flowrl.ops.data import align, record, select
@@ -43,7 +44,13 @@ from flowrl.ops.returns import (
     token_rewards,
     whiten,
 )
-from flowrl.ops.reward import combine_rewards, has_signal, overlong_penalty, usable
+from flowrl.ops.reward import (
+    combine_rewards,
+    has_signal,
+    overlong_penalty,
+    policy_filter,
+    usable,
+)
 from flowrl.ops.surrogate import cispo, clipped_surrogate, decoupled, reinforce, sequence_surrogate
 from flowrl.ops.tensor import clip, maximum, minimum, where
 from flowrl.ops.train import ema, snapshot, update
@@ -52,6 +59,7 @@ __all__ = [
     "adaptive_kl",
     "aggregate",
     "align",
+    "append",
     "binary_cross_entropy",
     "bradley_terry",
     "cispo",
@@ -87,6 +95,7 @@ __all__ = [
     "optimal_token_baseline",
     "overlong_penalty",
     "pass_at",
+    "policy_filter",
     "record",
     "reinforce",
     "reinforce_plus_plus",

@@ -15,6 +15,7 @@ WHENCE = {
     "Model": "models are the `fl.Model` arguments of the program, and what `ops.update` returns",
     "Prompts": "prompts are the `fl.Prompts` argument of the program",
     "Rollouts": "rollouts come from `ops.generate`, data from arguments of the program",
+    "Buffer": "carry one: `replay: fl.Carry = fl.Carry(fl.Buffer())` among the arguments",
     "Batches": "divide a record first: `ops.minibatches(batch, sequences=64)`",
 }
 """Where the things come from that ops take."""

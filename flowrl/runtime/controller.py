@@ -105,6 +105,12 @@ class Controller:
         self.tell(line, (), "call", function, given, result.id)
         return result
 
+    def make(self, line: Line, function: Callable[..., Any], *args: Any) -> Held:
+        """Have a worker compute `function(*args)` of small arguments."""
+        result = Held(next(IDS), [line])
+        self.tell(line, (), "call", function, [("as it is", arg) for arg in args], result.id)
+        return result
+
     def number(self, function: Callable[[Any], int], value: Any) -> int:
         """Wait for a number about a value."""
         if not isinstance(value, Held):

@@ -1,6 +1,6 @@
 """Eager execution: ops on concrete values run at once, with the same type rules."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -9,7 +9,8 @@ from flowrl.errors import Location, ProgramError
 from flowrl.functional.ragged import Ragged
 from flowrl.ir.builder import GraphBuilder
 from flowrl.ir.graph import Model, Node, Op, Value
-from flowrl.ir.types import ModelType, Type
+from flowrl.ir.types import ModelType, TensorType, Type
+from flowrl.runtime.carried import no_rows
 from flowrl.runtime.host import Host
 from flowrl.runtime.interpret import Interpreter
 from flowrl.runtime.origins import SampleError, named
@@ -81,6 +82,11 @@ class Session(GraphBuilder):
         if isinstance(value, Concrete) and value.session is self:
             return value
         return super().resolve(value, reader, loc)
+
+    def carried(self, name: str, types: Mapping[str, Type]) -> Mapping[str, Value]:
+        """Return a buffer's first rows: none."""
+        tensors = {leaf: type for leaf, type in types.items() if isinstance(type, TensorType)}
+        return {leaf: self.value(t, no_rows(t.dtype, len(t.axes))) for leaf, t in tensors.items()}
 
     def report(self, name: str, rewards: Value) -> None:
         """Do nothing: the caller has the rewards at hand."""

@@ -103,7 +103,8 @@ def _take(it: Interpreter, node: Node, args: list[Any], path: Path) -> Sequence[
 
 def _append(it: Interpreter, node: Node, args: list[Any], path: Path) -> Sequence[Any]:
     assert isinstance(node.op, buffer.Append)
-    return (carried.append(*args, node.op.capacity, node.args[1].axes),)
+    earlier, later = args
+    return (carried.append(earlier, later, node.op.capacity, node.args[1].axes),)
 
 
 def _align(it: Interpreter, node: Node, args: list[Any], path: Path) -> Sequence[Any]:

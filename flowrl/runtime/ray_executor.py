@@ -10,13 +10,23 @@ import ray
 from ray import cloudpickle
 
 from flowrl.errors import EngineError
-from flowrl.ir.graph import Graph
+from flowrl.ir.graph import Graph, Value
 from flowrl.ir.plan import functions_of
 from flowrl.ir.program import Kind
+from flowrl.ir.types import TensorType, f32
 from flowrl.ops.model import Generate
+from flowrl.runtime.carried import no_rows, write_rows
 from flowrl.runtime.channels import Line
 from flowrl.runtime.controller import EXAMPLES, IDS, PROMPTS, Controller, Held, Place
-from flowrl.runtime.executor import Carry, Step, carried, metrics_of, next_carry
+from flowrl.runtime.executor import (
+    Carry,
+    Step,
+    buffers_of,
+    carried,
+    first_value,
+    metrics_of,
+    next_carry,
+)
 from flowrl.runtime.job import Job, Loan, Setup
 from flowrl.runtime.pools import Pools
 
@@ -92,7 +102,7 @@ from flowrl.runtime.uses import uses_of
             if spec.kind is Kind.MODEL and spec.name in used:
                 carry[spec.name] = self.model(spec.name)
             if spec.kind is Kind.CARRY:
-                carry[spec.name] = spec.initial
+                carry[spec.name] = first_value(spec, self.graph, self._no_rows)
         return carry
 
     def step(self, carry: Carry, data: Mapping[str, Place], step: int) -> Step:
@@ -153,6 +163,14 @@ from flowrl.runtime.uses import uses_of
             for role in trained
         }
 
+    def save_rows(self, folder: str, carry: Carry) -> list[str]:
+        """Write the rows of each carried buffer to `folder/<name>.pt`; return the names."""
+        buffers = buffers_of(self.job.inputs, carry)
+        for name, rows in buffers.items():
+            path, call = f"{folder}/{name}.pt", self.controller.call
+            self.controller.number(int, call(write_rows, path, list(rows), *rows.values()))
+        return list(buffers)
+
     def versions(self, role: str, carry: Carry) -> tuple[int, int]:
         """Return the version of a role that its generator has, and that of a carry."""
         uses = uses_of(self.graph)[role]
@@ -161,11 +179,15 @@ from flowrl.runtime.uses import uses_of
         return loaded, self.controller.number(attrgetter("version"), carry[role])
 
     def _numbers(self, named: Mapping[str, Any]) -> dict[str, Any]:
-        """Return outputs with scalars as numbers; models stay where they are."""
-        models = {spec.name for spec in self.job.inputs if spec.kind is Kind.MODEL}
-        names = [name for name in named if name not in models]
+        """Return outputs with scalars as numbers; models and rows stay where they are."""
+        names = [name for name, value in self.graph.outputs if value.type == f32()]
         numbers = self.controller.floats([named[name] for name in names])
         return {**named, **dict(zip(names, numbers, strict=True))}
+
+    def _no_rows(self, value: Value) -> Held:
+        assert isinstance(value.type, TensorType)
+        kind = value.type.dtype, len(value.axes)
+        return self.controller.make(self.pools[value.pool][0], no_rows, *kind)
 
     def _home(self, role: str) -> Line:
         return self.pools[self.graph.input(role).pool][0]

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from flowrl.runtime.executor import Executor
+from flowrl.runtime.executor import Carry, Executor
 from flowrl.train.folder import writing
 
 STATE = "state.json"
@@ -19,10 +19,10 @@ def save_checkpoint(
     step: int,
     executor: Executor,
     tokenizers: Mapping[str, Any],
-    carried: Mapping[str, Any],
+    carried: Carry,
     cursors: Mapping[str, Any],
 ) -> None:
-    """Write the trained models, the carried values and the place in the data.
+    """Write the trained models, what is carried, and the place in the data.
 
     The folder appears whole or not at all.
 
@@ -32,7 +32,8 @@ def save_checkpoint(
         step: how many steps are done.
         executor: has the models.
         tokenizers: by role.
-        carried: the values of `fl.Carry` arguments after that step, by name.
+        carried: the values of `fl.Carry` arguments after that step, by name; the rows of a
+            buffer get a file, which stands for them among the other values.
         cursors: the place in the data of each input.
 
     Raises:
@@ -43,12 +44,13 @@ def save_checkpoint(
         with writing(folder):
             draft.mkdir()
             versions = executor.save(str(draft))
+            files = {name: f"{name}.pt" for name in executor.save_rows(str(draft), carried)}
             for role in versions:
                 tokenizers[role].save_pretrained(draft / role)
             state = {
                 "step": step,
                 "versions": versions,
-                "carry": dict(carried),
+                "carry": {**carried, **files},
                 "data": {name: cursor.position for name, cursor in cursors.items()},
             }
             (draft / STATE).write_text(json.dumps(state, indent=1))

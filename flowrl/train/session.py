@@ -12,7 +12,7 @@ from flowrl.data.tokenizer import load_tokenizer
 from flowrl.errors import FlowrlError, Location
 from flowrl.functional.ragged import Ragged
 from flowrl.ir.graph import Model
-from flowrl.ir.records import Prompts, flatten
+from flowrl.ir.records import Buffer, Prompts, flatten
 from flowrl.ir.types import DType, ModelType, TensorType, f32, i32
 from flowrl.rewards.pool import RewardPool
 from flowrl.rewards.scoring import score_function
@@ -122,7 +122,9 @@ class EagerSession:
         return made
 
     def carry(self, initial: Any) -> Any:
-        """Return a number, or nested tuples, lists or dicts of numbers, as an `fl.Carry`."""
+        """Return numbers, nested in tuples, lists or dicts, or a buffer, as an `fl.Carry`."""
+        if isinstance(initial, Buffer):
+            return initial
         numbers, unflatten = flatten(initial)
         dtype = torch.get_default_dtype()
         return unflatten(self.builder.value(f32(), torch.tensor(x, dtype=dtype)) for x in numbers)

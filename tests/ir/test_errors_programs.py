@@ -259,7 +259,7 @@ fl.Carry: a first value must be a number; got str
   example.py:4
     4 | def step(policy: fl.Model, baseline: fl.Carry = fl.Carry('zero')):
                                                         ^^^^^^^^^^^^^^^^
-help: `fl.Carry(0.0)`, or numbers in tuples, lists and dicts\
+help: `fl.Carry(0.0)`, numbers in tuples, lists and dicts, or `fl.Carry(fl.Buffer())`\
 """)
 
 

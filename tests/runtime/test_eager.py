@@ -13,6 +13,7 @@ from flowrl.runtime.engine import Sampling
 from programs.grpo import grpo
 from programs.ppo import ppo
 from tests.runtime import steps
+from tests.runtime.replay import replayed
 
 PROMPTS = list(steps.TEXTS[:4])
 
@@ -96,6 +97,18 @@ def test_carried_values_go_from_call_to_call(session):
 
     assert float(state["steps"]) == 3
     assert float(state["sum"]) > 0
+
+
+def test_a_buffer_goes_from_call_to_call(session):
+    eager, (policy,) = session(fl.trace(replayed), sampling=Sampling(max_tokens=4))
+    replay = eager.carry(fl.Buffer())
+    samples = []
+    for _ in range(3):
+        policy, replay, stats = replayed(policy, eager.prompts(PROMPTS), replay, capacity=10)
+        samples.append(float(stats["samples"]))
+
+    assert samples == [8, 16, 20]
+    assert len(replay.rows.prompts.rows.data) == 10
 
 
 def test_values_are_there_to_print_and_to_branch_on(session):

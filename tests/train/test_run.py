@@ -206,6 +206,33 @@ def test_carried_values_stand_in_the_checkpoint(folder):
     assert state["carry"] == {"mean": pytest.approx(mean, abs=1e-5)}
 
 
+REPLAYING = """
+import flowrl as fl
+from flowrl import ops
+
+@fl.program
+def replaying(policy: fl.Model, prompts: fl.Prompts, replay: fl.Carry = fl.Carry(fl.Buffer())):
+    rollouts, rewards = ops.score("reward", ops.generate(policy, prompts, n=2))
+    replay = ops.append(replay, ops.record(rollouts, rewards=rewards), capacity=5)
+    old = replay.rows
+    policy, stats = ops.update(policy, lambda new: ops.token_mean(-new.logprobs * old.rewards, old.mask), old)
+    return policy, replay, stats
+"""
+
+
+def test_carried_rows_have_a_file_in_the_checkpoint(folder):
+    (folder.path / "replaying.py").write_text(REPLAYING)
+
+    folder.run("replaying.py", reward=SCORED)
+
+    checkpoint = folder.path / "out" / "checkpoint"
+    state = json.loads((checkpoint / "state.json").read_text())
+    assert state["carry"] == {"replay": "replay.pt"}
+    rows = torch.load(checkpoint / "replay.pt", weights_only=True)
+    assert len(rows["replay.prompts.rows"]) == 5
+    assert [len(part) for part in rows["replay.rewards"]] == [10, 5]
+
+
 def test_a_program_without_updates_runs_too(folder):
     records = folder.run("evaluate", "program.samples=2", reward=SCORED)
 

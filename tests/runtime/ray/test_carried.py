@@ -1,0 +1,45 @@
+"""Rows that are carried from step to step stay on Ray's workers."""
+
+import pytest
+import torch
+
+import flowrl as fl
+from flowrl.compiler.cluster import Cluster, Pool
+from flowrl.runtime.controller import Held
+from tests.runtime import steps
+from tests.runtime.ray import jobs
+from tests.runtime.replay import replayed
+
+SPLITS = {
+    "one pool": (Pool("main"),),
+    "sampling, data and training apart": (
+        Pool("train", 0, ("policy.train",)),
+        Pool("rollout", 0, ("policy.generate",)),
+        Pool("data", 0, ("data", "reward")),
+    ),
+}
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_metrics_and_carried_rows_are_those_of_one_process(
+    split, model_folder, tokenizer, pools, tmp_path
+):
+    traced = fl.trace(replayed, capacity=6)
+    models = steps.roles(traced, model_folder, block=4)
+    here = steps.executor(traced, models, tokenizer)
+    expected, carry = jobs.run(here, steps.cursors(traced, tokenizer), 3)
+    lowered = traced.lower(Cluster(SPLITS[split]), models)
+    sizes = dict.fromkeys([pool.name for pool in SPLITS[split]], 1)
+    there = jobs.executor(lowered, tokenizer, pools(**sizes))
+
+    metrics, carried = jobs.run(there, there.cursors(), 3)
+
+    assert metrics == expected
+    written = []
+    for name, executor, held in (("here", here, carry), ("there", there, carried)):
+        assert executor.save_rows(str(tmp_path / name), held) == ["replay"]
+        written.append(torch.load(tmp_path / name / "replay.pt", weights_only=True))
+    assert str(written[0]) == str(written[1])
+    assert all(isinstance(value, Held) for value in carried["replay"].values())
+    at = {name: value.lines[0].pool for name, value in carried["replay"].items()}
+    assert at == {name: lowered.graph.input(name).pool for name in at}
