@@ -1,4 +1,4 @@
-"""Which groups of samples carry a signal, and drawing until there are enough of them."""
+"""Which groups of samples carry a signal, and which samples of a group to learn from."""
 
 from collections.abc import Iterable, Sequence
 from typing import Generic, TypeVar
@@ -34,6 +34,40 @@ def has_signal(rewards: Tensor, *, groups: Tensor | None = None) -> Tensor:
     kept = flat.nan_to_num()
     signal = finite & (by.max(kept) > by.min(kept))
     return signal.view(rewards.shape[:-1]) if groups is None else signal
+
+
+def policy_filter(
+    rewards: Tensor, *, keep: str, seed: int = 0, groups: Tensor | None = None
+) -> Tensor:
+    """Return which samples of each group PF-PPO keeps, by the rank of their rewards.
+
+    Args:
+        rewards: f32[..., sample], or f32[N] with `groups`.
+        keep: "best" alone, "best_random" with one of the others drawn evenly, or "best_worst".
+        seed: of the draw.
+        groups: i64[N], the group of each sample.
+
+    Returns:
+        bool of the same axes. Of equal rewards the first is the best, and the next the worst; a
+        group of one keeps it.
+
+    Source: Shen and Zhang 2024, arXiv:2409.06957, sec. 4.
+    """
+    by, flat = Groups.of(rewards, groups), rewards.flatten()
+    best = _first_largest(by, flat)
+    kept = torch.zeros(len(flat), dtype=torch.bool, device=flat.device)
+    kept[best] = True
+    if keep != "best":
+        drawn = torch.rand(len(flat), generator=torch.Generator().manual_seed(seed))
+        rank = -flat if keep == "best_worst" else drawn.to(flat)
+        kept[_first_largest(by, rank.masked_fill(kept, -torch.inf))] = True
+    return kept.view(rewards.shape)
+
+
+def _first_largest(by: Groups, x: Tensor) -> Tensor:
+    """Return i64[G], the place of the first of the largest elements of each group."""
+    places = torch.arange(len(x), dtype=torch.float64, device=x.device)
+    return by.min(places.where(x == by.spread(by.max(x)), torch.inf)).to(torch.int64)
 
 
 @attrs.frozen

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 
 from flowrl.ir.graph import Value
-from flowrl.ops.expect import at_least_one, in_interval, refuse
+from flowrl.ir.trace import builder_of
+from flowrl.ops.expect import at_least_one, in_interval, one_of, refuse
 from flowrl.ops.tensor import Per, apply
 
 
@@ -74,6 +75,29 @@ def has_signal(rewards: Value) -> Value:
     """
     signature = "f32[..., sample] -> bool[...]"
     return apply("filters:has_signal", signature, Per.GROUP, {"rewards": rewards})
+
+
+def policy_filter(rewards: Value, *, keep: str = "best_random") -> Value:
+    """Return which samples of each prompt PF-PPO learns from, by the rank of their rewards.
+
+    Rewards at both ends of a reward model's range are the ones to rely on. For `ops.select`.
+
+    Args:
+        rewards: f32[prompt, sample].
+        keep: "best_random" keeps the best sample and one of the others, drawn evenly, anew in
+            each step, from the run's seed; "best_worst" the best and the worst; "best" one.
+
+    Returns:
+        bool[prompt, sample]. Of equal rewards the first is the best, and the next the worst.
+
+    Source: Shen and Zhang 2024, arXiv:2409.06957, sec. 4.
+    """
+    one_of("policy_filter", "keep", keep, ("best_random", "best_worst", "best"))
+    options: dict[str, object] = {"keep": keep}
+    if keep == "best_random":
+        options["seed"] = builder_of([rewards], "policy_filter").number("draw")
+    signature, args = "f32[..., sample] -> bool[..., sample]", {"rewards": rewards}
+    return apply("filters:policy_filter", signature, Per.BATCH, args, options)
 
 
 def usable(rewards: Value) -> Value:

@@ -1,9 +1,10 @@
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from inline_snapshot import snapshot
 
-from flowrl.functional.filters import dynamic_filter, has_signal
+from flowrl.functional.filters import dynamic_filter, has_signal, policy_filter
 from flowrl.functional.rewards import combine_rewards, usable
 from tests.functional.batches import refusal
 
@@ -58,6 +59,55 @@ def test_a_shortfall_says_what_was_found():
     assert refusal(dynamic_filter, rounds, target=5, max_rounds=2) == snapshot(
         "wanted 5 groups with different rewards; found 2 in 2 rounds (max_rounds = 2, 2 groups dropped)"
     )
+
+
+some = st.lists(st.lists(st.sampled_from([0.0, 0.1, 1.0, 2.0]), min_size=1), max_size=5)
+
+
+def kept(groups, **options):
+    """Return the places of the samples that are kept of each group."""
+    ids = torch.tensor([n for n, group in enumerate(groups) for _ in group], dtype=torch.int64)
+    flat = torch.tensor([x for group in groups for x in group])
+    chosen = policy_filter(flat, groups=ids, **options).split([len(g) for g in groups])
+    return [part.nonzero().flatten().tolist() for part in chosen]
+
+
+@given(some)
+def test_the_best_is_the_first_of_the_largest_rewards(groups):
+    assert kept(groups, keep="best") == [[group.index(max(group))] for group in groups]
+
+
+@given(some)
+def test_best_and_worst_are_two_samples_of_the_largest_and_the_smallest_reward(groups):
+    for group, places in zip(groups, kept(groups, keep="best_worst"), strict=True):
+        assert len(places) == min(2, len(group))
+        assert {group[place] for place in places} == {max(group), min(group)}
+
+
+@given(some, st.integers(0, 99))
+def test_best_and_random_are_the_best_and_one_more(groups, seed):
+    best = kept(groups, keep="best")
+    for group, first, places in zip(
+        groups, best, kept(groups, keep="best_random", seed=seed), strict=True
+    ):
+        assert set(first) <= set(places)
+        assert len(places) == min(2, len(group))
+
+
+def test_the_other_sample_is_drawn_evenly():
+    groups = [[3.0, 1.0, 2.0, 0.0]] * 3000
+
+    others = [place for places in kept(groups, keep="best_random") for place in places if place]
+
+    assert [others.count(place) for place in (1, 2, 3)] == pytest.approx([1000] * 3, rel=0.1)
+
+
+def test_groups_may_be_the_last_dimension_of_rewards():
+    rewards = torch.tensor([[0.0, 2.0, 1.0], [5.0, 5.0, 5.0]])
+
+    chosen = policy_filter(rewards, keep="best_worst")
+
+    assert chosen.tolist() == [[True, True, False], [True, True, False]]
 
 
 def test_rewards_that_are_missing_leave_the_sum_of_the_others():

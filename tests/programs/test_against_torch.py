@@ -11,7 +11,6 @@ from programs.dapo import dapo
 from programs.dpo import dpo
 from programs.dr_grpo import dr_grpo
 from programs.grpo import grpo
-from programs.ppo import ppo
 from programs.remax import remax
 from programs.rloo import rloo
 from programs.sft import sft
@@ -27,34 +26,6 @@ def test_grpo_steps_as_plain_torch_does(ran, policy, reference):
 
     assert measured(metrics) == last
     assert_same(weights, policy)
-
-
-def test_ppo_of_two_epochs_in_minibatches_steps_as_plain_torch_does(
-    ran, policy, reference, model_folder
-):
-    record, metrics, weights = ran(ppo, minibatch=3, epochs=2, kl_coef=0.2)
-
-    critic = plain.critic_model(model_folder("llama"))
-    actor_steps, critic_steps = plain.AdamW(policy), plain.AdamW(critic)
-    turns = iter(zip(record.updated("policy"), record.updated("critic"), strict=True))
-    for groups, rewards in zip(record.groups, record.rewards, strict=True):
-        samples = plain.flat(groups)
-        rows = plain.ppo_batch(critic, reference, samples, plain.flat(rewards), 0.2)
-        place = {(tuple(c), tuple(t)): i for i, (c, t, _) in enumerate(samples)}
-        seen, done = [], []
-        for mine, others in (next(turns) for _ in range(4)):
-            assert mine == others
-            chosen = [place[tuple(c), tuple(t)] for c, t, _ in mine]
-            few = [samples[i] for i in chosen], [rows[i] for i in chosen]
-            actor, error = plain.ppo_losses(policy, critic, *few)
-            norms = actor_steps.step(actor), critic_steps.step(error)
-            done.append([actor.item(), norms[0], error.item(), norms[1]])
-            seen += chosen
-        assert sorted(seen[:4]) == sorted(seen[4:]) == [0, 1, 2, 3]
-    last = pytest.approx(np.mean(done, axis=0), abs=1e-9)
-    assert [*measured(metrics), *measured(metrics, "critic")] == last
-    assert_same(weights, policy)
-    assert_same(weights, critic, "critic")
 
 
 @fl.program

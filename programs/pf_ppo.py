@@ -1,0 +1,39 @@
+"""PPO on the samples whose rewards can be relied on (Shen and Zhang 2024, arXiv:2409.06957).
+
+Of each prompt's samples the best and one other are kept, for as many steps as the buffer holds them:
+the ratio is to the version that sampled them, values and advantages are those of this step's critic.
+Left out of the paper: choosing the filter by how well it agrees with a better judge.
+"""
+
+import flowrl as fl
+from flowrl import ops
+
+
+@fl.program
+def pf_ppo(
+    policy: fl.Model, critic: fl.Model, reference: fl.Model, prompts: fl.Prompts,
+    replay: fl.Carry = fl.Carry(fl.Buffer()),
+    *, samples=5, keep="best_random", capacity=128, epochs=2, minibatch=64, clip=0.2, kl_coef=0.05,
+):
+    """PPO on the best and another of several samples, replayed; `capacity` counts prompts."""
+    rollouts, scores = ops.score("reward", ops.generate(policy, prompts, n=samples))
+    fresh = ops.record(rollouts, scores=scores)
+    fresh = ops.select(fresh, where=ops.policy_filter(scores, keep=keep))
+    fresh = ops.record(fresh, anchor=ops.logprobs(reference, fresh))
+    replay = ops.append(replay, fresh, capacity=capacity)
+    old = replay.rows                                      # of this step and those before
+
+    values = ops.values(critic, old)
+    rewards = ops.token_rewards(old.scores, old.mask, kl_coef * (old.logprobs - old.anchor))
+    advantages, returns = ops.gae(rewards, values, old.mask)
+    batch = ops.record(old, advantages=ops.whiten(advantages, old.mask), returns=returns, values=values)
+
+    def body(models, mb):
+        policy, a = ops.update(models[0], lambda new: ops.token_mean(
+            ops.clipped_surrogate(new.logprobs, mb.logprobs, mb.advantages, clip=clip), mb.mask), mb)
+        critic, c = ops.update(models[1], lambda new: ops.token_mean(
+            ops.clipped_value(new.values, mb.values, mb.returns), mb.mask), mb)
+        return (policy, critic), a | c
+
+    (policy, critic), stats = ops.scan(body, (policy, critic), ops.minibatches(batch, sequences=minibatch, epochs=epochs))
+    return policy, critic, replay, stats | {"kept": fresh.scores.mean()}
