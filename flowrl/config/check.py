@@ -10,6 +10,7 @@ from flowrl.compiler.groups import check_groups
 from flowrl.config.batches import batch_sentence, check_batches
 from flowrl.config.programs import load_program
 from flowrl.config.run_file import RunFile
+from flowrl.config.schema import PoolSpec
 from flowrl.errors import ProgramError, RunFileError
 from flowrl.ir.graph import Graph
 from flowrl.ir.program import Input, Kind, Program
@@ -71,9 +72,12 @@ def cluster_of(run: RunFile) -> Cluster:
         rest := set(OTHER_ROLES) - claimed - set(run.reward.models)
     ):
         claims["data"] = (*claims.get("data", ()), *sorted(rest))
-    sizes = run.cluster.pools
-    gpus = {name: sizes[name].gpus for name in sizes}
-    return Cluster(tuple(Pool(n, gpus.get(n, 0), roles) for n, roles in claims.items()))
+    pools, first = [], 0
+    for name, roles in claims.items():
+        spec = run.cluster.pools.get(name, PoolSpec())
+        pools.append(Pool(name, spec.gpus, roles, spec.layouts, first))
+        first += spec.gpus
+    return Cluster(tuple(pools))
 
 
 def check_run(run: RunFile, graph: Graph, inputs: tuple[Input, ...]) -> None:

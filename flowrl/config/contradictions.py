@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 from flowrl.compiler.cluster import OTHER_ROLES
+from flowrl.config.placement import layouts_fit, machines_suffice
 from flowrl.config.schema import OptimizerSettings, Tables
 from flowrl.config.structure import KeyPath, Problem, dotted
 from flowrl.config.types import as_toml
@@ -85,6 +86,7 @@ def _unknown_roles(tables: Tables) -> Iterator[Problem]:
     named: list[tuple[KeyPath, str, list[str]]] = [
         *((("engines", role), role, run) for role in tables.engines.roles),
         *((("optimizer", role), role, models) for role in tables.optimizer.roles),
+        *((("workload", role), role, run) for role in tables.workload.roles),
     ]
     for path, role, known in named:
         if role not in known:
@@ -180,8 +182,6 @@ def _evaluation(tables: Tables) -> Iterator[Problem]:
         )
 
 
-def _optimizers(tables: Tables) -> Iterator[tuple[KeyPath, OptimizerSettings]]:
-    yield ("optimizer",), tables.optimizer
 def _rewards_of_two_kinds(tables: Tables) -> Iterator[Problem]:
     for name, table in tables.reward.functions.items():
         if "model" in table and "function" in table:
@@ -212,6 +212,8 @@ def _reward_model_names(tables: Tables) -> Iterator[Problem]:
             )
 
 
+def _optimizers(tables: Tables) -> Iterator[tuple[KeyPath, OptimizerSettings]]:
+    yield ("optimizer",), tables.optimizer
     for role, settings in tables.optimizer.roles.items():
         yield ("optimizer", role), settings
 
@@ -223,8 +225,10 @@ RULES = (
     _unknown_roles,
     _shared_roles,
     _pool_sizes,
+    layouts_fit,
+    machines_suffice,
     _gpus_of_another_ray,
     _evaluation,
-)
     _rewards_of_two_kinds,
     _reward_model_names,
+)

@@ -1,0 +1,49 @@
+"""What a run file says of layouts and machines, held against its pools."""
+
+from collections.abc import Iterator
+
+from flowrl.compiler.hardware import Machines
+from flowrl.config.schema import Tables
+from flowrl.config.structure import KeyPath, Problem
+from flowrl.errors import RunFileError
+from flowrl.ir.layout import Layout
+
+
+def layouts_fit(tables: Tables) -> Iterator[Problem]:
+    """Yield layouts that are none, of what the pool has not, or over another number of GPUs."""
+    for pool, spec in tables.cluster.pools.items():
+        for role, text in spec.layouts.items():
+            path: KeyPath = ("cluster", "pools", pool, "layouts", role)
+            claims = [claim for claim in spec.roles if f"{role}.".startswith(f"{claim}.")]
+            if not claims:
+                yield Problem(
+                    path,
+                    f"pool `{pool}` lays out `{role}`, which it does not claim",
+                    hint=f"its roles are {', '.join(spec.roles) or 'none'}",
+                )
+            try:
+                size = Layout.parse(text).size
+            except RunFileError as error:
+                yield Problem(path, error.problem, error.hint)
+                continue
+            if size != max(1, spec.gpus):
+                yield Problem(
+                    path,
+                    f"layout `{text}` is of {size} GPUs; pool `{pool}` has {spec.gpus}",
+                    hint="the product of a layout's axes is the number of GPUs of its pool",
+                )
+
+
+def machines_suffice(tables: Tables) -> Iterator[Problem]:
+    """Yield machines that are none, or fewer GPUs than the pools have."""
+    if tables.cluster.machines is None:
+        return
+    path: KeyPath = ("cluster", "machines")
+    try:
+        size = Machines.parse(tables.cluster.machines).size
+    except RunFileError as error:
+        yield Problem(path, error.problem, error.hint)
+        return
+    wanted = sum(pool.gpus for pool in tables.cluster.pools.values())
+    if wanted > size:
+        yield Problem(path, f"the pools have {wanted} GPUs; `{tables.cluster.machines}` has {size}")

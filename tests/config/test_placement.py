@@ -1,0 +1,84 @@
+"""Layouts and machines, against the pools that have them."""
+
+from inline_snapshot import snapshot
+
+from flowrl.config.check import cluster_of
+
+POOL = "[cluster.pools.train]\ngpus = 8\nroles = ['policy']\n"
+
+
+def test_layouts_lie_over_the_gpus_of_their_pools(load):
+    run = load(
+        "[cluster]\nmachines = '2x8xH100'\n"
+        "[cluster.pools.a]\ngpus = 8\nroles = ['policy.train']\nlayouts = {'policy.train' = 'fsdp8'}\n"
+        "[cluster.pools.b]\ngpus = 4\nroles = ['policy.generate']\n"
+        "layouts = {'policy.generate' = 'tp2 x dp2'}\n"
+    )
+
+    pools = {
+        pool.name: (list(pool.ranks)[:1], dict(pool.layouts)) for pool in cluster_of(run).pools
+    }
+
+    assert pools == {
+        "a": ([0], {"policy.train": "fsdp8"}),
+        "b": ([8], {"policy.generate": "tp2 x dp2"}),
+    }
+
+
+def test_a_layout_that_is_none(error_of):
+    assert error_of(POOL + "layouts = {policy = 'fdsp8'}\n") == snapshot("""\
+`fdsp8` is no layout: `fdsp8` (did you mean `fsdp`?)
+  run.toml:23
+   23 | layouts = {policy = 'fdsp8'}
+                   ^^^^^^
+help: the axes are pp, tp, ep, fsdp, dp; write axes and sizes joined by `x`: `fsdp8`, `tp2 x dp4`, `pp2 x tp4 x dp2`; `1` is one GPU\
+""")
+
+
+def test_a_layout_of_another_size(error_of):
+    assert error_of(POOL + "layouts = {policy = 'tp2 x dp2'}\n") == snapshot("""\
+layout `tp2 x dp2` is of 4 GPUs; pool `train` has 8
+  run.toml:23
+   23 | layouts = {policy = 'tp2 x dp2'}
+                   ^^^^^^
+help: the product of a layout's axes is the number of GPUs of its pool\
+""")
+
+
+def test_a_layout_of_what_the_pool_has_not(error_of):
+    assert error_of(POOL + "layouts = {critic = 'fsdp8'}\n") == snapshot("""\
+pool `train` lays out `critic`, which it does not claim
+  run.toml:23
+   23 | layouts = {critic = 'fsdp8'}
+                   ^^^^^^
+help: its roles are policy\
+""")
+
+
+def test_machines_that_are_none(error_of):
+    assert error_of("[cluster]\nmachines = '8xH10'\n") == snapshot("""\
+unknown GPU `H10` in `8xH10` (did you mean `H100`?)
+  run.toml:21
+   21 | machines = '8xH10'
+        ^^^^^^^^
+help: known are A100-40G, A100-80G, H100, H200, B200, L40S, A10, RTX4090\
+""")
+
+
+def test_more_gpus_in_pools_than_in_the_machines(error_of):
+    assert error_of("[cluster]\nmachines = '4xH100'\n" + POOL) == snapshot("""\
+the pools have 8 GPUs; `4xH100` has 4
+  run.toml:21
+   21 | machines = '4xH100'
+        ^^^^^^^^\
+""")
+
+
+def test_expectations_of_a_role_that_has_no_model(error_of):
+    assert error_of("[workload.polcy]\nsequences = 3\n") == snapshot("""\
+`workload.polcy`: no role `polcy` (did you mean `policy`?)
+  run.toml:20
+   20 | [workload.polcy]
+                  ^^^^^
+help: roles are policy, reference\
+""")
