@@ -29,6 +29,7 @@ from flowrl.runtime.executor import (
 )
 from flowrl.runtime.job import Job, Loan, Setup
 from flowrl.runtime.pools import Pools
+from flowrl.runtime.uses import uses_of
 
 
 class RayExecutor:
@@ -39,7 +40,6 @@ class RayExecutor:
     Args:
         job: what to run.
         pools: the workers; other plans may be on them.
-from flowrl.runtime.uses import uses_of
     """
 
     def __init__(self, job: Job, pools: Pools) -> None:
