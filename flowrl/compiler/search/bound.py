@@ -14,10 +14,10 @@ Key = tuple[float, int, int]
 class Bounds:
     """Bounds that no completion of a node stays under, exact for complete nodes.
 
-    What is undecided counts at the least of its choices, each number by itself, and weights that
-    are to be brought between layouts not yet known at nothing. Since every end in `spans` grows
-    with each number, the step is too short at most; nothing here assumes that more GPUs are
-    faster, or that seconds and bytes depend on each other.
+    What is undecided counts at the least of its choices, each number by itself; to bring weights
+    between layouts not yet known counts nothing, and until it is priced its floor. Since every end
+    in `spans` grows with each number, the step is too short at most; nothing here assumes that more
+    GPUs are faster, or that seconds and bytes depend on each other.
     """
 
     def __init__(self, tree: Tree) -> None:
@@ -94,7 +94,9 @@ class Bounds:
             option = node.options[self.tree.place[seat]]
             if ends is None or option.residency == "alias":
                 continue
-            once, refresh[seat] = self.table.reshard(*ends)
+            priced = self.tree.place[seat] < node.priced
+            ask = self.table.reshard if priced else self.table.reshard_floor
+            once, refresh[seat] = ask(*ends)
             for slot in node.partition.slots:
                 if slot.seat == seat:
                     drops = option.residency == "drop"

@@ -49,6 +49,9 @@ def best(tree: Tree, bounds: Bounds) -> tuple[Node | None, Counts]:
     refused += push(tree.roots())
     while heap:
         *_, node = heappop(heap)
+        if node.priced < len(node.options):  # planning a reshard takes long: only where it counts
+            refused += push([attrs.evolve(node, priced=len(node.options))])
+            continue
         if tree.complete(node):
             return node, Counts(visited, refused, len(heap))
         visited += 1

@@ -22,11 +22,20 @@ RESIDENCIES: tuple[Residency, ...] = ("resident", "offload", "drop", "alias")
 
 @attrs.frozen
 class Use:
-    """A seat with its layout over these ranks."""
+    """A seat with its layout over these ranks.
+
+    Attributes:
+        seat: of the model.
+        layout: of its weights.
+        ranks: of its pool.
+        cache_share: how much of the KV cache that it would take with the GPUs for itself a
+            generate seat takes; less lets fewer sequences run at once.
+    """
 
     seat: Seat
     layout: Layout
     ranks: range
+    cache_share: float = 1.0
 
 
 @attrs.frozen
@@ -56,6 +65,9 @@ class Costs(Protocol):
     def layouts(self, seat: Seat, ranks: range) -> Sequence[Layout]:
         """Return the layouts that a seat may have, in order of preference among equals."""
 
+    def cache_shares(self, seat: Seat) -> Sequence[float]:
+        """Return the shares of its largest KV cache that a seat may take, the largest first."""
+
     def residencies(self, seat: Seat) -> Sequence[Residency]:
         """Return what a seat may do while another works."""
 
@@ -73,6 +85,9 @@ class Costs(Protocol):
 
     def reshard(self, source: Use, target: Use) -> tuple[int, float]:
         """Return the bytes over links, and the seconds, to bring weights from where they train."""
+
+    def reshard_floor(self, source: Use, target: Use) -> tuple[int, float]:
+        """Return bytes and seconds that `reshard` doesn't stay under, at once; nothing will do."""
 
     def aliases(self, source: Use, target: Use) -> bool:
         """Return whether the target can read the weights of the source where they lie."""

@@ -37,11 +37,13 @@ class PlacedSeat:
         pool: its name.
         layout: of the weights over the pool.
         residency: what becomes of them while another seat of the pool works.
+        cache_share: of a generate seat; see `Use`.
     """
 
     pool: str
     layout: Layout
     residency: Residency
+    cache_share: float = 1.0
 
 
 @attrs.frozen
@@ -82,7 +84,7 @@ def found(node: Node, bounds: Bounds, counts: Counts, constraints: Constraints) 
     for seat, its in enumerate(seats):
         option = node.options[tree.place[seat]]
         name = names[node.partition.pool_of[seat]]
-        placed[its] = PlacedSeat(name, option.layout, option.residency)
+        placed[its] = PlacedSeat(name, option.layout, option.residency, option.cache_share)
     pools = sorted(map(PlacedPool, names, ranks, members), key=lambda pool: pool.ranks[0])
     return Found(tuple(pools), placed, bounds.spans(node), key[1], key[2], counts)
 

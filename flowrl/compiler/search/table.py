@@ -50,6 +50,7 @@ class Table:
         self.floor = cache(self._floor)
         self.shapes = cache(self._shapes)
         self.reshard = cache(costs.reshard)
+        self.reshard_floor = cache(costs.reshard_floor)
         self.capacity = cache(self._capacity)
 
     def ranks(self, shape: Shape) -> range:
@@ -65,7 +66,12 @@ class Table:
         its, ranks, fixed = self.seats[seat], self.ranks(shape), self.constraints
         wanted = fixed.layouts.get(its)
         layouts = self.costs.layouts(its, ranks) if wanted is None else (wanted,)
-        uses = [Use(its, layout, ranks) for layout in layouts if layout.size == shape.gpus]
+        uses = [
+            Use(its, layout, ranks, share)
+            for layout in layouts
+            if layout.size == shape.gpus
+            for share in self.costs.cache_shares(its)
+        ]
         allowed = self.costs.residencies(its)
         if its in fixed.residencies:
             allowed = [fixed.residencies[its]]

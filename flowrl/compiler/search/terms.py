@@ -39,10 +39,11 @@ class Terms:
 
 @attrs.frozen
 class Option(Terms):
-    """A residency and a layout for one seat, and what they come to."""
+    """A residency, a layout and a cache for one seat, and what they come to."""
 
     residency: Residency
     layout: Layout
+    cache_share: float = 1.0
 
 
 def least(several: Iterable[Terms]) -> Terms:
@@ -107,4 +108,4 @@ def _options(
         for residency in residencies:
             took = costs.memory(use, residency)
             wake, sleep = costs.wake(use, residency)
-            yield Option(seconds, took, wake, sleep, residency, use.layout)
+            yield Option(seconds, took, wake, sleep, residency, use.layout, use.cache_share)

@@ -36,12 +36,14 @@ class Node:
         shapes: of its pools.
         residencies: of the seats, in the order of `Tree.order`.
         options: of the seats, in that order.
+        priced: for how many of the options it is known what bringing the weights costs.
     """
 
     partition: Partition
     shapes: tuple[Shape, ...] = ()
     residencies: tuple[Residency, ...] = ()
     options: tuple[Option, ...] = ()
+    priced: int = 0
 
     @property
     def depth(self) -> int:

@@ -45,8 +45,10 @@ def brute_force(tasks, costs, constraints):
 def layouts(costs, constraints, seat, ranks):
     if seat in constraints.layouts:
         fixed = constraints.layouts[seat]
-        return [Use(seat, fixed, ranks)] if fixed.size == len(ranks) else []
-    return [Use(seat, layout, ranks) for layout in costs.layouts(seat, ranks)]
+        choices = [fixed] if fixed.size == len(ranks) else []
+    else:
+        choices = costs.layouts(seat, ranks)
+    return [Use(seat, layout, ranks, share) for layout in choices for share in costs.cache_shares(seat)]
 
 
 def residencies(costs, constraints, seat):

@@ -21,6 +21,7 @@ class TableCosts:
         variety: layouts of each size.
         kinds: the residencies of every seat.
         memory_bytes: of a GPU; seats take up to 10 awake.
+        caches: shares of the KV cache.
         coarse: seconds are small whole numbers, so that many placements are equal.
     """
 
@@ -30,6 +31,7 @@ class TableCosts:
     kinds: tuple[str, ...] = ("resident", "offload", "drop", "alias")
     memory_bytes: int = 20
     coarse: bool = False
+    caches: int = 1
 
     def draw(self, *question) -> Random:
         return Random(f"{self.seed} {question}")
@@ -41,11 +43,14 @@ class TableCosts:
         names = LAYOUTS if len(ranks) > 1 else ("",)
         return [Layout.parse(f"{name}{len(ranks)}") for name in names[: self.variety]]
 
+    def cache_shares(self, seat):
+        return (1.0, 0.5)[: self.caches] if seat.use == "generate" else (1.0,)
+
     def residencies(self, seat):
         return self.kinds[: 2 if seat.use == "train" else 4]
 
     def seconds(self, task, use):
-        random = self.draw("seconds", task.name, use.seat, use.layout, self.where(use.ranks))
+        random = self.draw("seconds", task.name, use.seat, use.layout, use.cache_share, self.where(use.ranks))
         return (
             float(random.randint(0, 4))
             if self.coarse
@@ -53,7 +58,7 @@ class TableCosts:
         )
 
     def memory(self, use, residency):
-        random = self.draw("memory", use.seat, use.layout, self.where(use.ranks))
+        random = self.draw("memory", use.seat, use.layout, use.cache_share, self.where(use.ranks))
         asleep, awake = sorted((random.randint(0, 10), random.randint(0, 10)))
         gone = residency in ("offload", "drop", "alias")
         return Bytes(awake, 0 if gone else asleep, asleep if residency == "offload" else 0)
@@ -71,6 +76,11 @@ class TableCosts:
         ends = [(use.seat, use.layout, self.where(use.ranks)) for use in (source, target)]
         random = self.draw("reshard", *ends, self.near(source.ranks, target.ranks))
         return random.randint(0, 3), float(random.randint(0, 1)) if self.coarse else random.random()
+
+    def reshard_floor(self, source, target):
+        moved, seconds = self.reshard(source, target)
+        share = self.draw("floor", source.layout, target.layout).choice([0, 0.5, 1])
+        return int(moved * share), seconds * share
 
     def near(self, a, b):
         nodes = [{self.machines.node(rank) for rank in ranks} for ranks in (a, b)]

@@ -75,6 +75,7 @@ def random_problem(seed):
         machines,
         seed,
         variety=random.choice([1, 2]),
+        caches=random.choice([1, 2]),
         kinds=kinds,
         memory_bytes=random.choice([9, 12, 16, 30]),
         coarse=random.random() < 0.4,
