@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 from flowrl.compiler.cluster import OTHER_ROLES
+from flowrl.config.placement import layouts_fit, machines_suffice
 from flowrl.config.schema import OptimizerSettings, Tables
 from flowrl.config.structure import KeyPath, Problem, dotted
 from flowrl.config.types import as_toml
@@ -85,6 +86,7 @@ def _unknown_roles(tables: Tables) -> Iterator[Problem]:
     named: list[tuple[KeyPath, str, list[str]]] = [
         *((("engines", role), role, run) for role in tables.engines.roles),
         *((("optimizer", role), role, models) for role in tables.optimizer.roles),
+        *((("workload", role), role, run) for role in tables.workload.roles),
     ]
     for path, role, known in named:
         if role not in known:
@@ -223,6 +225,8 @@ RULES = (
     _unknown_roles,
     _shared_roles,
     _pool_sizes,
+    layouts_fit,
+    machines_suffice,
     _gpus_of_another_ray,
     _evaluation,
     _rewards_of_two_kinds,

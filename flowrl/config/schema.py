@@ -116,6 +116,9 @@ class PoolSpec:
     """Worker processes; they share the GPUs evenly, and all of them sample."""
     cpus: AboveZero = 0.5
     """CPUs that Ray sets aside for each worker."""
+    layouts: dict[str, str] = attrs.field(factory=dict)
+    """How weights lie over its GPUs, by role or `role.use`: `"fsdp8"`, `"tp2 x dp4"`. `flowrl plan`
+    chooses those that aren't given."""
 
 
 @attrs.frozen
@@ -130,6 +133,8 @@ class ClusterTable:
     """GPUs that a local Ray takes itself to have, for tests; those it finds if not given."""
     worker_output: bool = False
     """Show what the workers print."""
+    machines: str | None = None
+    """GPUs that `flowrl plan` plans for: `"8xH100"`, `"2x8xH100 + 4x8xA100-80G"`."""
     pools: dict[str, PoolSpec] = attrs.field(factory=dict)
     """The pools, by a name of your choice."""
 
@@ -259,6 +264,37 @@ class EvalTable:
 
 
 @attrs.frozen
+class RoleWorkloadTable:
+    """How `flowrl plan` takes a role to be run, where `[engines]` doesn't say it."""
+
+    checkpointing: bool = False
+    """Layers keep their input only, and run forward again before their backward."""
+    sequences: Positive | None = None
+    """Most sequences that an engine runs at once; as many as its cache holds if not given."""
+    kv_share: Mass = 0.9
+    """Of the GPU memory that weights leave free, what an engine takes as KV cache."""
+
+
+@attrs.frozen
+class WorkloadTable:
+    """What a step is expected to be, for `flowrl plan`. No key here changes what is computed.
+
+    Every other key is a role. Lengths are a number; or a table of `mean` and `max`, perhaps with
+    `p99` or `std`: a lognormal distribution; or a list of `[tokens, weight]`.
+    """
+
+    prompt_tokens: AboveZero | dict[str, Any] | list[Any] = 256
+    """Tokens of a prompt."""
+    response_tokens: AboveZero | dict[str, Any] | list[Any] | None = None
+    """Tokens of a completion; if not given, half of `max_tokens` on average, at most all of it."""
+    rounds: AboveZero = 1
+    """Rounds that `sample_until` takes on average."""
+    profile: str | None = None
+    """File of measured speeds, which `flowrl profile` writes."""
+    roles: dict[str, RoleWorkloadTable] = attrs.field(factory=dict, metadata={OPEN_TO: dict})
+
+
+@attrs.frozen
 class LogTable:
     """What is written while the run goes on."""
 
@@ -288,4 +324,5 @@ class Tables:
     optimizer: OptimizerTable = attrs.field(factory=OptimizerTable)
     train: TrainTable
     eval: EvalTable | None = None
+    workload: WorkloadTable = attrs.field(factory=WorkloadTable)
     log: LogTable = attrs.field(factory=LogTable)
