@@ -1,6 +1,6 @@
 """The op kinds that run a model or the outside world; engines and reward workers perform them."""
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import attrs
 
@@ -18,6 +18,9 @@ from flowrl.ir.types import (
     f32,
     i32,
 )
+
+Head = Literal["lm", "value", "lm+value", "reward", "token_reward"]
+"""What stands on a model's last layer; "lm+value" is a language model that is its own critic."""
 
 
 class ModelOp(Op):

@@ -9,12 +9,12 @@ import torch
 from flowrl.errors import EngineError
 from flowrl.ir.graph import Graph, Value
 from flowrl.ops.model import Generate
+from flowrl.ops.uses import Uses, tokenizing_role, uses_of
 from flowrl.runtime.engine import Generator, Sampling, load
 from flowrl.runtime.host import Host, Resident
 from flowrl.runtime.models import ModelSpec
 from flowrl.runtime.reading import reader_of
 from flowrl.runtime.schedule import TrainerOptions
-from flowrl.runtime.uses import Uses, tokenizing_role, uses_of
 
 
 @attrs.frozen

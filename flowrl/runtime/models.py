@@ -13,15 +13,13 @@ import transformers
 from torch import Tensor, nn
 
 from flowrl.errors import EngineError
+from flowrl.ops.model import Head
 from flowrl.runtime.value_head import add_value_head
 
 HUB_NAME = re.compile(r"[\w-]+/[\w.-]+")
 FOLDER = "give a folder with config.json and safetensors, as `save_pretrained` writes it"
 
 log = logging.getLogger(__name__)
-
-Head = Literal["lm", "value", "lm+value", "reward", "token_reward"]
-"""What stands on the last layer; "lm+value" is a language model that is its own critic."""
 
 CLASSES: Mapping[Head, Any] = {
     "lm": transformers.AutoModelForCausalLM,

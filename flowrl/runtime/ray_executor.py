@@ -15,6 +15,7 @@ from flowrl.ir.plan import functions_of
 from flowrl.ir.program import Kind
 from flowrl.ir.types import TensorType, f32
 from flowrl.ops.model import Generate
+from flowrl.ops.uses import uses_of
 from flowrl.runtime.carried import no_rows, write_rows
 from flowrl.runtime.channels import Line
 from flowrl.runtime.controller import EXAMPLES, IDS, PROMPTS, Controller, Held, Place
@@ -29,7 +30,6 @@ from flowrl.runtime.executor import (
 )
 from flowrl.runtime.job import Job, Loan, Setup
 from flowrl.runtime.pools import Pools
-from flowrl.runtime.uses import uses_of
 
 
 class RayExecutor:

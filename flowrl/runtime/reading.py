@@ -11,11 +11,11 @@ from jinja2 import TemplateError
 from flowrl.errors import EngineError
 from flowrl.functional.ragged import Ragged
 from flowrl.ir.graph import Graph
+from flowrl.ops.uses import Uses, tokenizing_role, uses_of
 from flowrl.runtime.engine import Sequences
 from flowrl.runtime.host import Decoder
 from flowrl.runtime.places import parents
 from flowrl.runtime.rows import Row
-from flowrl.runtime.uses import Uses, tokenizing_role, uses_of
 
 AROUND = ("version", "truncation", "padding", "post_processor")
 """The parts of tokenizer.json that say what is put around a text, not what its tokens are."""

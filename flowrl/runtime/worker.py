@@ -11,6 +11,7 @@ from ray import cloudpickle
 
 from flowrl.ir.graph import Graph, Value
 from flowrl.ir.plan import Plan
+from flowrl.ops.uses import uses_of
 from flowrl.runtime import channels, perform
 from flowrl.runtime.channels import Box
 from flowrl.runtime.failures import Failure, told
@@ -27,7 +28,6 @@ from flowrl.runtime.local import (
 from flowrl.runtime.rows import Cursor, fields
 from flowrl.runtime.segments import Segment, inner_graphs, segments
 from flowrl.runtime.shares import send_list, shares
-from flowrl.runtime.uses import uses_of
 
 Given = int | tuple[str, Any]
 """The id of a value of this worker; or `("number", x)`, a scalar; or `("as it is", x)`."""

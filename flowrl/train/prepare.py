@@ -7,12 +7,12 @@ import attrs
 from flowrl.config.check import check_run, cluster_of, trace_run
 from flowrl.config.run_file import RunFile
 from flowrl.data.tokenizer import load_tokenizer
+from flowrl.ops.uses import tokenizing_role, uses_of
 from flowrl.runtime.engine import Sampling
 from flowrl.runtime.local import RoleSetup
 from flowrl.runtime.models import ModelSpec
 from flowrl.runtime.reading import check_tokenizers
 from flowrl.runtime.schedule import TrainerOptions
-from flowrl.runtime.uses import tokenizing_role, uses_of
 from flowrl.stages import Lowered
 
 

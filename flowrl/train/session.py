@@ -14,13 +14,14 @@ from flowrl.functional.ragged import Ragged
 from flowrl.ir.graph import Model
 from flowrl.ir.records import Buffer, Prompts, flatten
 from flowrl.ir.types import DType, ModelType, TensorType, f32, i32
+from flowrl.ops.model import Head
 from flowrl.rewards.pool import RewardPool
 from flowrl.rewards.scoring import score_function
 from flowrl.rewards.spec import RewardSpec
 from flowrl.runtime.eager import Session
 from flowrl.runtime.engine import Sampling, load
 from flowrl.runtime.host import Handle, Host, Resident
-from flowrl.runtime.models import Head, ModelSpec
+from flowrl.runtime.models import ModelSpec
 from flowrl.runtime.rows import Row
 from flowrl.runtime.schedule import TrainerOptions
 

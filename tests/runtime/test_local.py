@@ -4,7 +4,7 @@ from inline_snapshot import snapshot
 import flowrl as fl
 from flowrl import ops
 from flowrl.errors import EngineError
-from flowrl.runtime.uses import uses_of
+from flowrl.ops.uses import uses_of
 
 
 @fl.program

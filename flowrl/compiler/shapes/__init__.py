@@ -1,7 +1,7 @@
 """Model shapes: parameters, KV bytes and FLOPs of a model, from its config alone."""
 
 from flowrl.compiler.shapes.known import KNOWN, known_shape
-from flowrl.compiler.shapes.model_shape import Head, ModelShape
+from flowrl.compiler.shapes.model_shape import ModelShape
 from flowrl.compiler.shapes.parameter import Parameter, ParameterKind
 
-__all__ = ["KNOWN", "Head", "ModelShape", "Parameter", "ParameterKind", "known_shape"]
+__all__ = ["KNOWN", "ModelShape", "Parameter", "ParameterKind", "known_shape"]

@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from flowrl.compiler.shapes.model_shape import Head, ModelShape
+from flowrl.compiler.shapes.model_shape import ModelShape
 from flowrl.errors import EngineError, nearest
+from flowrl.ops.model import Head
 
 Row = tuple[str, int, int, int, int, int, int, Mapping[str, Any]]
 

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import attrs
 
@@ -13,9 +13,7 @@ from flowrl.compiler.shapes.dimensions import Config, Dimensions, read_dimension
 from flowrl.compiler.shapes.families import FAMILIES, Family
 from flowrl.compiler.shapes.parameter import Parameter, ParameterKind
 from flowrl.errors import EngineError, nearest
-
-Head = Literal["lm", "value", "lm+value", "reward", "token_reward"]
-"""What stands on the last layer; see `flowrl.runtime.models`."""
+from flowrl.ops.model import Head
 
 
 @attrs.frozen

@@ -12,12 +12,12 @@ import torch
 from torch import Tensor, nn
 
 from flowrl.errors import EngineError
+from flowrl.ops.model import Head
 from flowrl.runtime.engine import Loss, Outputs, Sequences, Update
 from flowrl.runtime.forward import Packing, forward_outputs, full_precision, keeps_rows_apart
 from flowrl.runtime.microbatches import Microbatch, split_rows, whole_batch
 from flowrl.runtime.models import (
     DTYPES,
-    Head,
     ModelSpec,
     check_weights,
     load_model,

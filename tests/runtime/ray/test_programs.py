@@ -8,7 +8,7 @@ import pytest
 
 from flowrl.compiler.cluster import Cluster, Pool
 from flowrl.config.programs import builtin_programs, load_program
-from flowrl.runtime.uses import uses_of
+from flowrl.ops.uses import uses_of
 from flowrl.stages import Traced, trace
 from tests.programs.small import small
 from tests.runtime import steps

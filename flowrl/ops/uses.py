@@ -7,8 +7,7 @@ import attrs
 from flowrl.errors import EngineError
 from flowrl.ir.graph import Graph, Node
 from flowrl.ir.types import ModelType
-from flowrl.ops.model import Ema, Generate, ModelOp, Rewards, Update
-from flowrl.runtime.models import Head
+from flowrl.ops.model import Ema, Generate, Head, ModelOp, Rewards, Update
 
 
 @attrs.frozen
