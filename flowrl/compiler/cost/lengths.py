@@ -84,7 +84,7 @@ class Lengths:
 
     def expected_maximum(self, n: float) -> float:
         """Return the expected longest of `n` sequences drawn independently."""
-        return sum((end - start) * (1 - (1 - over) ** n) for start, end, over in self.spans())
+        return sum((end - start) * share_any(over, n) for start, end, over in self.spans())
 
     def spans(self) -> Iterator[tuple[float, float, float]]:
         """Yield `(start, end, share)`: between these lengths, the share that is longer than start.
@@ -97,6 +97,11 @@ class Lengths:
             if tokens > start:
                 yield start, tokens, min(max(over, 0.0), 1.0)
             start, over = tokens, over - share
+
+
+def share_any(share: float, n: float) -> float:
+    """Return the probability that at least one of `n` has what a `share` of all has."""
+    return 1.0 - float((1.0 - share) ** n)
 
 
 def _cut_lognormal(spec: Mapping[str, float], where: str) -> Lengths:
@@ -112,7 +117,7 @@ def _cut_lognormal(spec: Mapping[str, float], where: str) -> Lengths:
     if not sigma or mean == top:
         return Lengths(((float(mean), 1.0),))
     mu = _solve_mu(mean, sigma, top)
-    cells = zip(CELLS, CELLS[1:], strict=False)
+    cells = pairwise(CELLS)
     return Lengths(
         tuple((_cell_mean(low, high, mu, sigma, top), high - low) for low, high in cells)
     )

@@ -32,8 +32,8 @@ class Settings:
     gradient_bytes: int = 4
     optimizer_bytes: int = 12
     kv_bytes: int = 2
-    microbatch_tokens: int = 16384
-    head_tokens: int = 8192
+    microbatch_tokens: int = 4096
+    head_tokens: int = 4096
     checkpointing: bool = False
     compiled: bool = False
     sequences: int | None = 1024

@@ -54,7 +54,7 @@ class Node:
         return f"{self.count}x{self.gpu.name}"
 
 
-@attrs.frozen
+@attrs.frozen(cache_hash=True)
 class Machines:
     """Nodes; a rank counts their GPUs, node by node."""
 

@@ -1,0 +1,68 @@
+"""Bytes of activations of one token in one layer, counted op by op.
+
+The counts follow Korthikanti et al. 2022 (arXiv:2205.05198, sec. 4.1), for layers of today:
+root-mean-square norms computed in float32, rotary positions, fused attention, gated feed-forward
+layers, no dropout; bfloat16 between ops. `h` is the hidden size, `q` and `k` the queries' and the
+keys' size on a rank, `f` the inner size of the feed-forward layer on a rank (of a mixture: of all
+the experts of a token), `n` what of the hidden size is on a rank outside of the matrices: tensor
+parallelism divides norms and residuals by tokens (sec. 4.2.2 there).
+"""
+
+import attrs
+
+from flowrl.compiler.shapes import ModelShape
+from flowrl.ir.layout import Layout
+
+LOGIT_TRAVEL = 14
+"""Bytes read and written for one logit of a forward pass: bfloat16, to float32, its softmax."""
+
+LOGIT_STORED, LOGIT_PASSING = 12, 6
+"""Bytes of one logit that exist at once, with and without its gradient."""
+
+
+@attrs.frozen
+class Widths:
+    """The sizes of one layer on a rank: `h`, `n`, `q`, `k` and `f` of the module's docstring."""
+
+    h: float
+    n: float
+    q: float
+    k: float
+    f: float
+
+    @classmethod
+    def of(cls, shape: ModelShape, layout: Layout) -> "Widths":
+        """Return the sizes of a rank's part of a layer."""
+        d = shape.dimensions
+        inner = d.intermediate
+        if d.experts:
+            inner = d.experts.per_token * d.experts.intermediate + d.experts.shared
+        keys = d.kv_heads * d.head_dim / min(layout.tp, d.kv_heads)
+        tp = layout.tp
+        return cls(d.hidden, d.hidden / tp, d.heads * d.head_dim / tp, keys, inner / tp)
+
+    def travelled(self, *, compiled: bool) -> float:
+        """Return the bytes that a forward pass reads and writes.
+
+        As single kernels each of two norms takes 34 n (to float32 and back, six kernels), each
+        residual 6 n, the rotary positions 18 (q + k), the gate 10 f; compiled, each of these reads
+        and writes once. Matrices take 14 h, 4 q, 4 k, 6 f; attention 4 q and 4 k.
+        """
+        if compiled:
+            return 14 * self.h + 16 * self.n + 12 * (self.q + self.k) + 12 * self.f
+        return 14 * self.h + 80 * self.n + 26 * (self.q + self.k) + 16 * self.f
+
+    @property
+    def stored(self) -> float:
+        """The bytes that wait for the backward pass.
+
+        Of each norm its input, in float32 too, and its output (8 n); what goes into the matrices
+        (4 n, gathered again); queries, keys and values with the attention's output (4 q, 4 k);
+        gate, up, and the gate's activation and product (8 f).
+        """
+        return 20 * self.n + 4 * (self.q + self.k) + 8 * self.f
+
+    @property
+    def passing(self) -> float:
+        """The bytes that exist at once in a layer whose backward pass never comes."""
+        return 8 * self.h + 4 * (self.q + self.k) + 6 * self.f

@@ -1,0 +1,65 @@
+"""The KV cache of an engine: bytes a token, and how many sequences it holds."""
+
+from math import inf
+
+from flowrl.compiler.cost.weights import batches, shard_count
+from flowrl.compiler.cost.workload import Settings, Workload
+from flowrl.compiler.hardware import GPU
+from flowrl.compiler.shapes import ModelShape
+from flowrl.ir.layout import Layout
+
+GRAPHS = 2_000_000_000
+"""Bytes of an inference engine besides weights and cache: context, graphs, its widest batch."""
+
+
+def token_bytes(shape: ModelShape, layout: Layout, settings: Settings) -> float:
+    """Return the cache of one token on a rank.
+
+    Heads are divided by `tp`, no further than there are key heads; the one low-rank state of
+    latent attention is on every rank.
+    """
+    heads = 1 if shape.dimensions.latent else min(layout.tp, shape.kv_heads)
+    return shape.kv_bytes_per_token(settings.kv_bytes) / (heads * layout.pp)
+
+
+def sharing(workload: Workload, sequences: float) -> float:
+    """Return how many of the sequences of a task have the same prompt; 1 if they aren't known."""
+    return max(1.0, sequences / max(1.0, workload.prompts)) if sequences < inf else 1.0
+
+
+def peak_tokens(workload: Workload, running: float, shared: float) -> float:
+    """Return the most tokens that a cache holds at once, for each sequence that it runs.
+
+    All start together: the cache grows with each step and shrinks with each that ends.
+
+    Args:
+        workload: gives the lengths.
+        running: sequences at the start.
+        shared: how many of them have one prompt, whose cache they share.
+    """
+    prompt = workload.prompt_tokens.mean / shared
+    spans = workload.response_tokens.spans()
+    return max((max(over, 1 / running) * (prompt + end) for _, end, over in spans), default=prompt)
+
+
+def at_once(
+    shape: ModelShape, layout: Layout, gpu: GPU, workload: Workload, role: str, sequences: float
+) -> float:
+    """Return how many sequences an engine runs at once on GPUs that it has for itself.
+
+    Args:
+        shape: of the model.
+        layout: of its weights.
+        gpu: that each rank is.
+        workload: gives lengths, and the settings of the role.
+        role: that generates.
+        sequences: of the task, in all engines.
+    """
+    settings = workload.settings(role)
+    free = gpu.memory_bytes - GRAPHS - settings.weight_bytes * shard_count(shape, layout)
+    tokens = settings.kv_share * free / token_bytes(shape, layout, settings)
+    shared = sharing(workload, sequences)
+    running = max(1.0, sequences / batches(layout))
+    for _ in range(2):  # fewer that run have a higher peak each
+        running = max(1.0, min(running, tokens / peak_tokens(workload, running, shared)))
+    return min(running, settings.sequences or running)

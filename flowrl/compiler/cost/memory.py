@@ -1,0 +1,156 @@
+"""Bytes of a seat on its fullest GPU, itemised."""
+
+from math import inf
+from typing import Literal
+
+import attrs
+
+from flowrl.compiler.cost.activations import LOGIT_PASSING, LOGIT_STORED, Widths
+from flowrl.compiler.cost.cache import GRAPHS, at_once, peak_tokens, sharing, token_bytes
+from flowrl.compiler.cost.links import slowest
+from flowrl.compiler.cost.weights import layer_count, shard_count
+from flowrl.compiler.shapes import ModelShape
+from flowrl.compiler.target import Target
+from flowrl.compiler.tasks import Seat
+from flowrl.ir.layout import Layout
+
+Residency = Literal["resident", "offload", "drop", "alias"]
+"""What becomes of a seat's weights and optimizer while another seat of its pool works: they stay;
+go to host memory; are let go and brought anew; or are those of the train seat all along."""
+
+CONTEXT = 600_000_000
+"""Bytes of a CUDA context with the libraries that a trainer or a scorer loads."""
+
+
+@attrs.frozen
+class Memory:
+    """Bytes of one seat on its fullest GPU while it works.
+
+    Attributes:
+        weights: those that passes read.
+        gradients: summed over microbatches.
+        optimizer: its states, masters included.
+        activations: at their peak.
+        kv_cache: at its peak.
+        engine: context, libraries and graphs: there as long as the process is.
+        buffers: logits, and weights that FSDP has gathered.
+    """
+
+    weights: int = 0
+    gradients: int = 0
+    optimizer: int = 0
+    activations: int = 0
+    kv_cache: int = 0
+    engine: int = 0
+    buffers: int = 0
+
+    @property
+    def total(self) -> int:
+        """All items together."""
+        return sum(self.items.values())
+
+    @property
+    def items(self) -> dict[str, int]:
+        """Bytes by item, in the order of the attributes."""
+        return {field.name: getattr(self, field.name) for field in attrs.fields(type(self))}
+
+    def awake(self, residency: Residency) -> "Memory":
+        """Return what it takes while it works: aliased weights are counted where they train."""
+        return attrs.evolve(self, weights=0) if residency == "alias" else self
+
+    def asleep(self, residency: Residency) -> "Memory":
+        """Return what it takes while another seat works.
+
+        Caches, activations, buffers and gradients go in each case.
+        """
+        if residency != "resident":
+            return Memory(engine=self.engine)
+        return Memory(weights=self.weights, optimizer=self.optimizer, engine=self.engine)
+
+    def host(self, residency: Residency) -> int:
+        """Return what it takes of host memory, for each GPU."""
+        return self.weights + self.optimizer if residency == "offload" else 0
+
+
+def memory(
+    seat: Seat,
+    shape: ModelShape,
+    layout: Layout,
+    ranks: range,
+    target: Target,
+    sequences: float = inf,
+) -> Memory:
+    """Return the bytes of a seat on the fullest rank.
+
+    Args:
+        seat: a use of a model.
+        shape: of the model.
+        layout: of its weights.
+        ranks: that they lie over.
+        target: machines, lengths and settings.
+        sequences: of its largest task, over all ranks; a cache never holds more. Unbounded, it
+            holds what the settings and the GPU allow.
+    """
+    if seat.use == "train":
+        return _training(seat, shape, layout, target)
+    if seat.use == "generate":
+        return _generating(seat, shape, layout, ranks, target, sequences)
+    return _scoring(seat, shape, layout, target)
+
+
+def _training(seat: Seat, shape: ModelShape, layout: Layout, target: Target) -> Memory:
+    """Weights, gradients and optimizer states as ZeRO counts them (arXiv:1910.02054, sec. 3.1).
+
+    With pipeline stages, the first holds `pp` microbatches (Narayanan et al. 2021,
+    arXiv:2104.04473, sec. 2.2.1), so the activations of as many layers as there are without.
+    Checkpointed layers keep their input, one of them all.
+    """
+    s = target.workload.settings(seat.role)
+    held, widths = shard_count(shape, layout), Widths.of(shape, layout)
+    token = widths.stored * shape.layers
+    if s.checkpointing:
+        token = 2 * widths.n * shape.layers + widths.stored
+    gathered = 2 * (s.weight_bytes + s.gradient_bytes) * layer_count(shape, layout)
+    return Memory(
+        weights=held * s.weight_bytes,
+        gradients=held * s.gradient_bytes,
+        optimizer=held * s.optimizer_bytes,
+        activations=round(s.microbatch_tokens * token),
+        engine=CONTEXT,
+        buffers=round(_logits(seat, shape, layout, target) + gathered * (layout.fsdp > 1)),
+    )
+
+
+def _scoring(seat: Seat, shape: ModelShape, layout: Layout, target: Target) -> Memory:
+    s = target.workload.settings(seat.role)
+    gathered = 2 * s.weight_bytes * layer_count(shape, layout) * (layout.fsdp > 1)
+    return Memory(
+        weights=shard_count(shape, layout) * s.weight_bytes,
+        activations=round(s.microbatch_tokens * Widths.of(shape, layout).passing),
+        engine=CONTEXT,
+        buffers=round(_logits(seat, shape, layout, target) + gathered),
+    )
+
+
+def _generating(
+    seat: Seat, shape: ModelShape, layout: Layout, ranks: range, target: Target, sequences: float
+) -> Memory:
+    workload, s = target.workload, target.workload.settings(seat.role)
+    gpu = slowest(target.machines, ranks)
+    running = at_once(shape, layout, gpu, workload, seat.role, sequences)
+    tokens = running * peak_tokens(workload, running, sharing(workload, sequences))
+    return Memory(
+        weights=shard_count(shape, layout) * s.weight_bytes,
+        kv_cache=round(tokens * token_bytes(shape, layout, s)),
+        engine=GRAPHS,
+        buffers=round(running * shape.vocab * LOGIT_PASSING / layout.tp),
+    )
+
+
+def _logits(seat: Seat, shape: ModelShape, layout: Layout, target: Target) -> float:
+    """Return the bytes of one chunk of logits."""
+    if shape.head not in ("lm", "lm+value"):
+        return 0.0
+    s = target.workload.settings(seat.role)
+    each = LOGIT_STORED if seat.use == "train" else LOGIT_PASSING
+    return min(s.head_tokens, s.microbatch_tokens) * shape.vocab * each / layout.tp

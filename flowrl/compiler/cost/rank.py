@@ -1,0 +1,124 @@
+"""One rank of a layout as the formulas see it: its speeds, its share of a model, its groups."""
+
+from functools import cached_property
+
+import attrs
+
+from flowrl.compiler.cost.links import Group, group, slowest
+from flowrl.compiler.cost.profile import Speeds
+from flowrl.compiler.cost.weights import batches, counts, layer_count
+from flowrl.compiler.cost.workload import Settings, Workload
+from flowrl.compiler.hardware import GPU, Machines
+from flowrl.compiler.shapes import ModelShape
+from flowrl.compiler.target import Target
+from flowrl.ir.layout import Layout
+
+BF16 = 2
+"""Bytes of an activation between layers."""
+
+
+@attrs.frozen(eq=False)
+class Rank:
+    """The rank that has most to do.
+
+    Attributes:
+        role: whose model it runs.
+        shape: of the model.
+        layout: of its weights.
+        ranks: that the layout is over.
+        machines: that these are of.
+        workload: the step's.
+        speeds: that its kind of task reaches.
+    """
+
+    role: str
+    shape: ModelShape
+    layout: Layout
+    ranks: range
+    machines: Machines
+    workload: Workload
+    speeds: Speeds
+
+    @classmethod
+    def of(
+        cls, kind: str, role: str, shape: ModelShape, layout: Layout, ranks: range, target: Target
+    ) -> "Rank":
+        """Return the rank for a kind of task of a role."""
+        machines, workload = target.machines, target.workload
+        speeds = target.profile.of(slowest(machines, ranks).name, kind)
+        return cls(role, shape, layout, ranks, machines, workload, speeds)
+
+    @cached_property
+    def settings(self) -> Settings:
+        """How the role's model is held and run."""
+        return self.workload.settings(self.role)
+
+    @cached_property
+    def gpu(self) -> GPU:
+        """The slowest of the ranks."""
+        return slowest(self.machines, self.ranks)
+
+    @cached_property
+    def flops(self) -> float:
+        """Operations a second in matrices."""
+        return self.gpu.bf16_flops * self.speeds.flops
+
+    @cached_property
+    def hbm(self) -> float:
+        """Bytes a second of its memory."""
+        return self.gpu.hbm_bytes_per_s * self.speeds.hbm
+
+    @cached_property
+    def batches(self) -> int:
+        """Into how many parts the sequences are divided."""
+        return batches(self.layout)
+
+    @property
+    def layers(self) -> float:
+        """Layers of a pipeline stage."""
+        return self.shape.layers / self.layout.pp
+
+    def along(self, axis: str) -> Group:
+        """Return the ranks that it communicates with along an axis, at the speed they reach."""
+        found = group(self.machines, self.layout, axis, self.ranks)
+        return attrs.evolve(found, bytes_per_s=found.bytes_per_s * self.speeds.links)
+
+    @cached_property
+    def dense_count(self) -> float:
+        """Weights of its stage that are the same for each token, once FSDP has gathered them."""
+        each = layer_count(self.shape, self.layout, experts=False)
+        return each * self.layers + counts(self.shape).last / self.layout.tp
+
+    @cached_property
+    def expert_count(self) -> float:
+        """Weights of its stage's experts, once FSDP has gathered them."""
+        parts = self.layout.ep * self.layout.tp * self.layout.pp
+        return counts(self.shape).experts / parts
+
+    def weights_read(self, tokens: float) -> float:
+        """Return the bytes of weights that a forward pass of a stage reads for `tokens` of a rank.
+
+        Of a mixture, the experts that at least one token of the group is routed to; routing is
+        taken to be even, and independent from token to token.
+        """
+        experts = self.shape.dimensions.experts
+        touched = 0.0
+        if experts:
+            missed = 1 - experts.per_token / experts.count
+            touched = 1 - missed ** (tokens * self.layout.ep)
+        return self.settings.weight_bytes * (self.dense_count + touched * self.expert_count)
+
+    def layer_exchange(self, tokens: float) -> float:
+        """Return the seconds that ranks exchange activations in one layer's forward pass.
+
+        Tensor parallelism sums the hidden state after attention and after the feed-forward layer
+        (Shoeybi et al. 2019, arXiv:1909.08053, sec. 3); expert parallelism sends each token to its
+        experts and back (Lepikhin et al. 2020, arXiv:2006.16668, sec. 3).
+        """
+        state = tokens * self.shape.hidden * BF16
+        seconds = 2 * self.along("tp").all_reduce(state)
+        experts = self.shape.dimensions.experts
+        if experts and self.layout.ep > 1:
+            sparse = 1 - len(experts.dense) / self.shape.layers
+            seconds += 2 * sparse * self.along("ep").all_to_all(state * experts.per_token)
+        return seconds

@@ -1,0 +1,43 @@
+"""The seconds of one execution of a task."""
+
+from flowrl.compiler.cost.forward import score_phase, update_phase
+from flowrl.compiler.cost.generate import generate_phase
+from flowrl.compiler.cost.phase import Phase
+from flowrl.compiler.cost.rank import Rank
+from flowrl.compiler.cost.weights import shard_count
+from flowrl.compiler.shapes import ModelShape
+from flowrl.compiler.target import Target
+from flowrl.compiler.tasks import Task
+from flowrl.ir.layout import Layout
+
+COPIES = ("snapshot", "ema")
+
+
+def seconds(task: Task, shape: ModelShape, layout: Layout, ranks: range, target: Target) -> Phase:
+    """Return the seconds of one execution of a task, by what they are spent on.
+
+    A roofline: bytes over bandwidth, operations over their rate, at the shares of the data sheet
+    that the profile has for this kind of task. The step's times of a task are `task.times` times
+    as long. Bringing weights, waking and sleeping are not in it.
+
+    Args:
+        task: what is done, on how many sequences.
+        shape: of the task's model.
+        layout: of its weights.
+        ranks: that they lie over, `layout.size` of them.
+        target: machines, lengths, settings and profile.
+    """
+    rank = Rank.of(task.kind, task.seat.role, shape, layout, ranks, target)
+    if task.kind == "generate":
+        return generate_phase(task.sequences, rank)
+    if task.kind == "update":
+        return update_phase(task.sequences, task.passes, rank)
+    if task.kind in COPIES:
+        return _copy(rank)
+    return score_phase(task.sequences, rank)
+
+
+def _copy(rank: Rank) -> Phase:
+    """Return the seconds to read and write each weight once."""
+    moved = 2 * shard_count(rank.shape, rank.layout) * rank.settings.weight_bytes
+    return Phase(memory=moved / rank.hbm, overhead=rank.speeds.start)

@@ -1,0 +1,81 @@
+"""How many of a model's numbers lie on the fullest rank of a layout."""
+
+from functools import cache
+from math import ceil
+
+import attrs
+
+from flowrl.compiler.shapes import ModelShape, Parameter, ParameterKind
+from flowrl.ir.layout import Layout
+
+WHOLE = (ParameterKind.NORM, ParameterKind.LATENT, ParameterKind.ROUTER, ParameterKind.SCORE)
+"""What tensor parallelism does not divide."""
+
+
+@attrs.frozen
+class Counts:
+    """A model's numbers, by how layouts divide them.
+
+    Attributes:
+        divided: of all layers: divided by `tp`.
+        keys: of all layers: divided by `tp` up to the number of key heads.
+        whole: of all layers: on each rank of `tp`.
+        experts: of all layers: divided by `ep` and `tp`.
+        first: before the layers; divided by `tp`.
+        last: after the layers; divided by `tp`. A tied head counts again: later stages copy it.
+    """
+
+    divided: int
+    keys: int
+    whole: int
+    experts: int
+    first: int
+    last: int
+
+
+@cache
+def counts(shape: ModelShape) -> Counts:
+    """Count a model's numbers."""
+    found = dict.fromkeys(("divided", "keys", "whole", "experts", "first", "last", "tied"), 0)
+    for parameter in shape.parameters():
+        found[_place(parameter)] += parameter.count
+        found["tied"] += parameter.tied * parameter.count
+    tied = found.pop("tied")
+    return Counts(**found | {"last": found["last"] + tied})
+
+
+def _place(parameter: Parameter) -> str:
+    if parameter.layer is None:
+        before = (ParameterKind.EMBEDDING, ParameterKind.POSITIONS)
+        return "first" if parameter.kind in before else "last"
+    if parameter.experts is not None:
+        return "experts"
+    if parameter.kind in (ParameterKind.KEY, ParameterKind.VALUE):
+        return "keys"
+    return "whole" if parameter.kind in WHOLE else "divided"
+
+
+def batches(layout: Layout) -> int:
+    """Return how many parts a batch of sequences is divided into: by all axes but `tp` and `pp`."""
+    return layout.dp * layout.fsdp * layout.ep
+
+
+def layer_count(shape: ModelShape, layout: Layout, *, experts: bool = True) -> float:
+    """Return the numbers of one layer on a rank, before FSDP divides them."""
+    c = counts(shape)
+    keys = c.keys / min(layout.tp, shape.kv_heads)
+    routed = c.experts / (layout.ep * layout.tp) if experts else 0.0
+    return (c.divided / layout.tp + keys + c.whole + routed) / shape.layers
+
+
+def shard_count(shape: ModelShape, layout: Layout) -> int:
+    """Return the numbers on the fullest rank: of the first or of the last pipeline stage."""
+    c = counts(shape)
+    layers = ceil(shape.layers / layout.pp) * layer_count(shape, layout)
+    ends = max(c.first, c.last) if layout.pp > 1 else ends_count(shape)
+    return ceil((layers + ends / layout.tp) / layout.fsdp)
+
+
+def ends_count(shape: ModelShape) -> int:
+    """Return the numbers outside the layers, a tied head counted once."""
+    return sum(p.count for p in shape.parameters() if p.layer is None)
