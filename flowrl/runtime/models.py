@@ -65,7 +65,8 @@ def load_model(
         beside a language model's own it is the module `value_head`.
 
     Raises:
-        EngineError: the folder is missing, is no model, or lacks weights besides that head.
+        EngineError: the folder is missing, is no model, lacks weights besides that head, or is a
+            classifier that doesn't read the last token.
     """
     head = spec.head or head or "lm"
     dtype = dtype or DTYPES[spec.dtype]
@@ -87,6 +88,12 @@ def load_model(
     except (OSError, ValueError) as error:
         reason = str(error).splitlines()[0]
         raise EngineError(f"`{spec.path}` holds no model: {reason}", hint=FOLDER) from error
+    if head == "reward" and not hasattr(model, "score"):
+        raise EngineError(
+            f"`{spec.path}` is a {type(model).__name__}, whose reward isn't that of the last token",
+            hint="take a classifier made of a causal language model, or call this one in a reward "
+            "function",
+        )
     fresh = set() if language else head_names(model)
     check_report(report, fresh, spec.path, type(model).__name__)
     missing = fresh & set(report["missing_keys"])

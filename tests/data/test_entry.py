@@ -233,3 +233,13 @@ def test_there_is_one_bos_or_none(batch, kind, writes, bos, least):
         assert found == expected
     elif not writes:
         assert found == 0
+
+
+def test_a_row_keeps_the_messages_of_its_prompt(batch, tokenizer):
+    tokenizer.chat_template = CHAT
+
+    asked, plain = TALK[:1], batch({"prompt": "ab"})
+    got = batch({"prompt": asked}, system="be kind")
+
+    assert got.rows[0].messages == ({"role": "system", "content": "be kind"}, *asked)
+    assert plain.rows[0].messages == ()

@@ -85,3 +85,17 @@ def test_a_reward_model_of_two_labels_is_refused(model_folder, tmp_path):
 `score.weight` in `TMP` is of shape [2, 16]; a LlamaForSequenceClassification here needs [1, 16]
 help: a head gives one number: train one with `head` set, or take another model\
 """)
+
+
+def test_a_reward_model_that_does_not_read_the_last_token_is_refused(tmp_path):
+    sizes = {"vocab_size": 8, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
+    config = transformers.BertConfig(**sizes, intermediate_size=8, num_labels=1)
+    transformers.AutoModelForSequenceClassification.from_config(config).save_pretrained(tmp_path)
+
+    with pytest.raises(EngineError) as error:
+        load_model(ModelSpec(str(tmp_path), "reward"))
+
+    assert str(error.value).replace(str(tmp_path), "TMP") == snapshot("""\
+`TMP` is a BertForSequenceClassification, whose reward isn't that of the last token
+help: take a classifier made of a causal language model, or call this one in a reward function\
+""")
