@@ -2,24 +2,23 @@
 
 from math import inf
 
-from flowrl.compiler.cost.weights import batches, shard_count
-from flowrl.compiler.cost.workload import Settings, Workload
-from flowrl.compiler.hardware import GPU
-from flowrl.compiler.shapes import ModelShape
-from flowrl.ir.layout import Layout
+from flowrl.compiler.cost.rank import Rank
+from flowrl.compiler.cost.weights import shard_count
+from flowrl.compiler.cost.workload import Workload
 
 GRAPHS = 2_000_000_000
 """Bytes of an inference engine besides weights and cache: context, graphs, its widest batch."""
 
 
-def token_bytes(shape: ModelShape, layout: Layout, settings: Settings) -> float:
+def token_bytes(rank: Rank) -> float:
     """Return the cache of one token on a rank.
 
     Heads are divided by `tp`, no further than there are key heads; the one low-rank state of
     latent attention is on every rank.
     """
+    shape, layout = rank.shape, rank.layout
     heads = 1 if shape.dimensions.latent else min(layout.tp, shape.kv_heads)
-    return shape.kv_bytes_per_token(settings.kv_bytes) / (heads * layout.pp)
+    return shape.kv_bytes_per_token(rank.settings.kv_bytes) / (heads * layout.pp)
 
 
 def sharing(workload: Workload, sequences: float) -> float:
@@ -42,24 +41,12 @@ def peak_tokens(workload: Workload, running: float, shared: float) -> float:
     return max((max(over, 1 / running) * (prompt + end) for _, end, over in spans), default=prompt)
 
 
-def at_once(
-    shape: ModelShape, layout: Layout, gpu: GPU, workload: Workload, role: str, sequences: float
-) -> float:
-    """Return how many sequences an engine runs at once on GPUs that it has for itself.
-
-    Args:
-        shape: of the model.
-        layout: of its weights.
-        gpu: that each rank is.
-        workload: gives lengths, and the settings of the role.
-        role: that generates.
-        sequences: of the task, in all engines.
-    """
-    settings = workload.settings(role)
-    free = gpu.memory_bytes - GRAPHS - settings.weight_bytes * shard_count(shape, layout)
-    tokens = settings.kv_share * free / token_bytes(shape, layout, settings)
-    shared = sharing(workload, sequences)
-    running = max(1.0, sequences / batches(layout))
+def at_once(rank: Rank, sequences: float) -> float:
+    """Return how many sequences an engine runs at once, of a task's `sequences` in all engines."""
+    s, shared = rank.settings, sharing(rank.workload, sequences)
+    weights = s.weight_bytes * shard_count(rank.shape, rank.layout)
+    tokens = s.kv_share * (rank.gpu.memory_bytes - GRAPHS - weights) / token_bytes(rank)
+    running = max(1.0, sequences / rank.batches)
     for _ in range(2):  # fewer that run have a higher peak each
-        running = max(1.0, min(running, tokens / peak_tokens(workload, running, shared)))
-    return min(running, settings.sequences or running)
+        running = max(1.0, min(running, tokens / peak_tokens(rank.workload, running, shared)))
+    return max(1.0, rank.cache_share * min(running, s.sequences or running))

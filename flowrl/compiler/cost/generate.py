@@ -64,7 +64,7 @@ def generate_phase(sequences: float, rank: Rank) -> Phase:
     """
     if not sequences:
         return Phase()
-    running = at_once(rank.shape, rank.layout, rank.gpu, rank.workload, rank.role, sequences)
+    running = at_once(rank, sequences)
     each = max(sequences / rank.batches, 1.0)
     phase = Phase(overhead=rank.speeds.start)
     phase += _prompts(each / sharing(rank.workload, sequences), rank)
@@ -98,7 +98,7 @@ def _decode_step(rank: Rank, running: float, tokens: float) -> Phase:
     part = running / min(layout.pp, running)
     flops = part * shape.flops_per_token(tokens) / layout.tp
     weights = rank.weights_read(part) * layout.pp
-    cache = part * tokens * token_bytes(shape, layout, rank.settings) * layout.pp
+    cache = part * tokens * token_bytes(rank) * layout.pp
     sends = layout.pp * rank.along("pp").send(part * shape.hidden * BF16)
     device = Phase(
         compute=max(flops / rank.flops, weights / rank.hbm),

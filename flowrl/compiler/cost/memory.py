@@ -7,7 +7,7 @@ import attrs
 
 from flowrl.compiler.cost.activations import LOGIT_PASSING, LOGIT_STORED, Widths
 from flowrl.compiler.cost.cache import GRAPHS, at_once, peak_tokens, sharing, token_bytes
-from flowrl.compiler.cost.links import slowest
+from flowrl.compiler.cost.rank import Rank
 from flowrl.compiler.cost.weights import layer_count, shard_count
 from flowrl.compiler.shapes import ModelShape
 from flowrl.compiler.target import Target
@@ -79,6 +79,7 @@ def memory(
     ranks: range,
     target: Target,
     sequences: float = inf,
+    cache_share: float = 1.0,
 ) -> Memory:
     """Return the bytes of a seat on the fullest rank.
 
@@ -90,67 +91,68 @@ def memory(
         target: machines, lengths and settings.
         sequences: of its largest task, over all ranks; a cache never holds more. Unbounded, it
             holds what the settings and the GPU allow.
+        cache_share: how much an engine takes of the cache that it would have with the GPUs for
+            itself.
     """
+    kind = {"train": "update", "generate": "generate"}.get(seat.use, "logprobs")
+    rank = Rank.of(kind, seat.role, shape, layout, ranks, target, cache_share)
     if seat.use == "train":
-        return _training(seat, shape, layout, target)
-    if seat.use == "generate":
-        return _generating(seat, shape, layout, ranks, target, sequences)
-    return _scoring(seat, shape, layout, target)
+        return _training(rank)
+    return _generating(rank, sequences) if seat.use == "generate" else _scoring(rank)
 
 
-def _training(seat: Seat, shape: ModelShape, layout: Layout, target: Target) -> Memory:
+def _training(rank: Rank) -> Memory:
     """Weights, gradients and optimizer states as ZeRO counts them (arXiv:1910.02054, sec. 3.1).
 
     With pipeline stages, the first holds `pp` microbatches (Narayanan et al. 2021,
     arXiv:2104.04473, sec. 2.2.1), so the activations of as many layers as there are without.
     Checkpointed layers keep their input, one of them all.
     """
-    s = target.workload.settings(seat.role)
-    held, widths = shard_count(shape, layout), Widths.of(shape, layout)
-    token = widths.stored * shape.layers
+    s, layers = rank.settings, rank.shape.layers
+    held, widths = shard_count(rank.shape, rank.layout), Widths.of(rank.shape, rank.layout)
+    token = widths.stored * layers
     if s.checkpointing:
-        token = 2 * widths.n * shape.layers + widths.stored
-    gathered = 2 * (s.weight_bytes + s.gradient_bytes) * layer_count(shape, layout)
+        token = 2 * widths.n * layers + widths.stored
     return Memory(
         weights=held * s.weight_bytes,
         gradients=held * s.gradient_bytes,
         optimizer=held * s.optimizer_bytes,
         activations=round(s.microbatch_tokens * token),
         engine=CONTEXT,
-        buffers=round(_logits(seat, shape, layout, target) + gathered * (layout.fsdp > 1)),
+        buffers=_logits(rank, LOGIT_STORED) + _gathered(rank, s.weight_bytes + s.gradient_bytes),
     )
 
 
-def _scoring(seat: Seat, shape: ModelShape, layout: Layout, target: Target) -> Memory:
-    s = target.workload.settings(seat.role)
-    gathered = 2 * s.weight_bytes * layer_count(shape, layout) * (layout.fsdp > 1)
+def _scoring(rank: Rank) -> Memory:
+    s = rank.settings
     return Memory(
-        weights=shard_count(shape, layout) * s.weight_bytes,
-        activations=round(s.microbatch_tokens * Widths.of(shape, layout).passing),
+        weights=shard_count(rank.shape, rank.layout) * s.weight_bytes,
+        activations=round(s.microbatch_tokens * Widths.of(rank.shape, rank.layout).passing),
         engine=CONTEXT,
-        buffers=round(_logits(seat, shape, layout, target) + gathered),
+        buffers=_logits(rank, LOGIT_PASSING) + _gathered(rank, s.weight_bytes),
     )
 
 
-def _generating(
-    seat: Seat, shape: ModelShape, layout: Layout, ranks: range, target: Target, sequences: float
-) -> Memory:
-    workload, s = target.workload, target.workload.settings(seat.role)
-    gpu = slowest(target.machines, ranks)
-    running = at_once(shape, layout, gpu, workload, seat.role, sequences)
-    tokens = running * peak_tokens(workload, running, sharing(workload, sequences))
+def _generating(rank: Rank, sequences: float) -> Memory:
+    running = at_once(rank, sequences)
+    tokens = running * peak_tokens(rank.workload, running, sharing(rank.workload, sequences))
     return Memory(
-        weights=shard_count(shape, layout) * s.weight_bytes,
-        kv_cache=round(tokens * token_bytes(shape, layout, s)),
+        weights=shard_count(rank.shape, rank.layout) * rank.settings.weight_bytes,
+        kv_cache=round(tokens * token_bytes(rank)),
         engine=GRAPHS,
-        buffers=round(running * shape.vocab * LOGIT_PASSING / layout.tp),
+        buffers=round(running * rank.shape.vocab * LOGIT_PASSING / rank.layout.tp),
     )
 
 
-def _logits(seat: Seat, shape: ModelShape, layout: Layout, target: Target) -> float:
+def _logits(rank: Rank, each: int) -> int:
     """Return the bytes of one chunk of logits."""
-    if shape.head not in ("lm", "lm+value"):
-        return 0.0
-    s = target.workload.settings(seat.role)
-    each = LOGIT_STORED if seat.use == "train" else LOGIT_PASSING
-    return min(s.head_tokens, s.microbatch_tokens) * shape.vocab * each / layout.tp
+    if rank.shape.head not in ("lm", "lm+value"):
+        return 0
+    tokens = min(rank.settings.head_tokens, rank.settings.microbatch_tokens)
+    return round(tokens * rank.shape.vocab * each / rank.layout.tp)
+
+
+def _gathered(rank: Rank, each: int) -> int:
+    """Return the bytes of two whole layers: one in use, the next on its way."""
+    sharded = rank.layout.fsdp > 1
+    return round(2 * each * layer_count(rank.shape, rank.layout) * sharded)

@@ -11,7 +11,7 @@ from flowrl.compiler.cost.workload import Settings, Workload
 from flowrl.compiler.hardware import GPU, Machines
 from flowrl.compiler.shapes import ModelShape
 from flowrl.compiler.target import Target
-from flowrl.ir.layout import Layout
+from flowrl.ir.layout import AXES, Layout
 
 BF16 = 2
 """Bytes of an activation between layers."""
@@ -29,6 +29,7 @@ class Rank:
         machines: that these are of.
         workload: the step's.
         speeds: that its kind of task reaches.
+        cache_share: how much an engine takes of the KV cache that it would have alone.
     """
 
     role: str
@@ -38,15 +39,23 @@ class Rank:
     machines: Machines
     workload: Workload
     speeds: Speeds
+    cache_share: float = 1.0
 
     @classmethod
     def of(
-        cls, kind: str, role: str, shape: ModelShape, layout: Layout, ranks: range, target: Target
+        cls,
+        kind: str,
+        role: str,
+        shape: ModelShape,
+        layout: Layout,
+        ranks: range,
+        target: Target,
+        cache_share: float = 1.0,
     ) -> "Rank":
         """Return the rank for a kind of task of a role."""
         machines, workload = target.machines, target.workload
         speeds = target.profile.of(slowest(machines, ranks).name, kind)
-        return cls(role, shape, layout, ranks, machines, workload, speeds)
+        return cls(role, shape, layout, ranks, machines, workload, speeds, cache_share)
 
     @cached_property
     def settings(self) -> Settings:
@@ -80,8 +89,16 @@ class Rank:
 
     def along(self, axis: str) -> Group:
         """Return the ranks that it communicates with along an axis, at the speed they reach."""
-        found = group(self.machines, self.layout, axis, self.ranks)
-        return attrs.evolve(found, bytes_per_s=found.bytes_per_s * self.speeds.links)
+        return self._groups[axis]
+
+    @cached_property
+    def _groups(self) -> dict[str, Group]:
+        found = {axis: group(self.machines, self.layout, axis, self.ranks) for axis in AXES}
+        links = self.speeds.links
+        return {
+            axis: attrs.evolve(its, bytes_per_s=its.bytes_per_s * links)
+            for axis, its in found.items()
+        }
 
     @cached_property
     def dense_count(self) -> float:

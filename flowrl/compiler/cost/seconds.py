@@ -13,7 +13,14 @@ from flowrl.ir.layout import Layout
 COPIES = ("snapshot", "ema")
 
 
-def seconds(task: Task, shape: ModelShape, layout: Layout, ranks: range, target: Target) -> Phase:
+def seconds(
+    task: Task,
+    shape: ModelShape,
+    layout: Layout,
+    ranks: range,
+    target: Target,
+    cache_share: float = 1.0,
+) -> Phase:
     """Return the seconds of one execution of a task, by what they are spent on.
 
     A roofline: bytes over bandwidth, operations over their rate, at the shares of the data sheet
@@ -26,8 +33,10 @@ def seconds(task: Task, shape: ModelShape, layout: Layout, ranks: range, target:
         layout: of its weights.
         ranks: that they lie over, `layout.size` of them.
         target: machines, lengths, settings and profile.
+        cache_share: how much an engine takes of the KV cache that it would have with the GPUs for
+            itself; with less, fewer sequences run at once.
     """
-    rank = Rank.of(task.kind, task.seat.role, shape, layout, ranks, target)
+    rank = Rank.of(task.kind, task.seat.role, shape, layout, ranks, target, cache_share)
     if task.kind == "generate":
         return generate_phase(task.sequences, rank)
     if task.kind == "update":

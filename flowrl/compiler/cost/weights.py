@@ -76,6 +76,7 @@ def shard_count(shape: ModelShape, layout: Layout) -> int:
     return ceil((layers + ends / layout.tp) / layout.fsdp)
 
 
+@cache
 def ends_count(shape: ModelShape) -> int:
     """Return the numbers outside the layers, a tied head counted once."""
     return sum(p.count for p in shape.parameters() if p.layer is None)

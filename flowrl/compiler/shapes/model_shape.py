@@ -16,7 +16,7 @@ from flowrl.errors import EngineError, nearest
 from flowrl.ops.model import Head
 
 
-@attrs.frozen
+@attrs.frozen(cache_hash=True)
 class ModelShape:
     """The sizes of a model.
 
