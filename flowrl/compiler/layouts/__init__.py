@@ -5,7 +5,7 @@ from flowrl.compiler.layouts.division import Storage
 from flowrl.compiler.layouts.fit import check_fit, misfit
 from flowrl.compiler.layouts.matched import matched
 from flowrl.compiler.layouts.placement import Placement
-from flowrl.compiler.layouts.shard import Piece, Shard
+from flowrl.compiler.layouts.shard import Piece, Shard, located
 
 __all__ = [
     "Bundle",
@@ -15,6 +15,7 @@ __all__ = [
     "Storage",
     "bundles",
     "check_fit",
+    "located",
     "matched",
     "misfit",
 ]

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 import attrs
 
-from flowrl.compiler.layouts.bundles import Bundle
+from flowrl.compiler.layouts.bundles import Bundle, bundles
 from flowrl.compiler.layouts.division import (
     VOCABULARY,
     Storage,
@@ -65,6 +65,16 @@ class Placement:
                     made[key] = _shards(bundle, shape, self, place)
                 stored[rank] = made[key]
         return stored
+
+    def tensors(self, rank: int, shape: ModelShape) -> tuple[Shard, ...]:
+        """Return every tensor that a rank stores, in the model's order."""
+        place = self.layout.coordinates(self.ranks.index(rank))
+        mine = (
+            bundle
+            for bundle in bundles(shape)
+            if place["pp"] in stages(bundle, shape.layers, self.layout.pp)
+        )
+        return tuple(shard for bundle in mine for shard in _shards(bundle, shape, self, place))
 
 
 def stages(bundle: Bundle, layers: int, pp: int) -> frozenset[int]:

@@ -1,10 +1,10 @@
 """Shards: the tensors that one rank stores, and which parts of parameters lie where in them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import attrs
 
-from flowrl.compiler.layouts.box import Box, Span, at_dim, moved, whole
+from flowrl.compiler.layouts.box import Box, Span, at_dim, common, moved, whole
 from flowrl.compiler.shapes import Parameter
 
 
@@ -53,6 +53,19 @@ class Shard:
     def has(self, parameter: str) -> bool:
         """Whether anything of a parameter is in it."""
         return any(piece.parameter == parameter for piece in self.pieces)
+
+
+def located(shards: Iterable[Shard], parameter: str, box: Box) -> tuple[str, Box]:
+    """Return which stored tensor has a slice of a parameter, and where in it.
+
+    Raises:
+        LookupError: no tensor has all of the slice in one piece.
+    """
+    for shard in shards:
+        for piece in shard.pieces:
+            if piece.parameter == parameter and common(piece.box, box) == box:
+                return shard.tensor, piece.place_of(box)
+    raise LookupError(f"no tensor has {box} of {parameter}")
 
 
 def stored_whole(parameter: Parameter) -> Shard:
