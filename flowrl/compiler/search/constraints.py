@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import attrs
 
-from flowrl.compiler.search.costs import Residency
+from flowrl.compiler.cost.memory import Residency
 from flowrl.compiler.search.space import Block, Shape, sizes
 from flowrl.compiler.tasks import Seat
 from flowrl.ir.layout import Layout

@@ -1,23 +1,17 @@
 """What the search must be told of seconds and bytes; models and tables of numbers both do."""
 
-from collections.abc import Sequence
-from typing import Literal, Protocol
+from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 import attrs
 
+from flowrl.compiler.cost.memory import Residency
 from flowrl.compiler.hardware import Machines
 from flowrl.compiler.tasks import Seat, Task
 from flowrl.ir.layout import Layout
 
-Residency = Literal["resident", "offload", "drop", "alias"]
-"""What becomes of a seat's bytes while another seat of its pool works.
-
-`resident` keeps weights and optimizer on the GPU; `offload` moves them to host memory; `drop` lets
-go of weights that are brought anew from where they are trained; `alias` has none of its own, since
-it reads those of the train seat. Caches and activations go in each case.
-"""
-
 RESIDENCIES: tuple[Residency, ...] = ("resident", "offload", "drop", "alias")
+"""In the order in which they are preferred among equals."""
 
 
 @attrs.frozen
@@ -76,6 +70,9 @@ class Costs(Protocol):
 
     def memory(self, use: Use, residency: Residency) -> Bytes:
         """Return the bytes of a seat."""
+
+    def items(self, use: Use, residency: Residency) -> Mapping[str, int]:
+        """Return what the bytes awake are made of."""
 
     def capacity(self, ranks: range) -> tuple[int, int]:
         """Return the bytes that seats may take of one GPU, and of host memory per GPU."""

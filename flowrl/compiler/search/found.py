@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 
 import attrs
 
+from flowrl.compiler.cost.memory import Residency
 from flowrl.compiler.cost.step import Spans
 from flowrl.compiler.search.bound import Bounds
 from flowrl.compiler.search.branch import Counts
 from flowrl.compiler.search.constraints import Constraints
-from flowrl.compiler.search.costs import Residency
 from flowrl.compiler.search.tree import Node
 from flowrl.compiler.tasks import Seat
 from flowrl.ir.layout import Layout

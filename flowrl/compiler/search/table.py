@@ -4,9 +4,10 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Literal
 
+from flowrl.compiler.cost.memory import Residency
 from flowrl.compiler.cost.step import homes
 from flowrl.compiler.search.constraints import Constraints
-from flowrl.compiler.search.costs import RESIDENCIES, Costs, Residency, Use
+from flowrl.compiler.search.costs import RESIDENCIES, Costs, Use
 from flowrl.compiler.search.space import Shape, blocks_of
 from flowrl.compiler.search.terms import Option, Terms, fits, least, options
 from flowrl.compiler.tasks import Task, seats_of

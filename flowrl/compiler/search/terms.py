@@ -5,7 +5,8 @@ from functools import cached_property
 
 import attrs
 
-from flowrl.compiler.search.costs import Bytes, Costs, Residency, Use
+from flowrl.compiler.cost.memory import Residency
+from flowrl.compiler.search.costs import Bytes, Costs, Use
 from flowrl.compiler.tasks import Task
 from flowrl.ir.layout import Layout
 

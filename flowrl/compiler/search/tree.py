@@ -5,8 +5,9 @@ from functools import cache
 
 import attrs
 
+from flowrl.compiler.cost.memory import Residency
 from flowrl.compiler.cost.step import Slot, slots
-from flowrl.compiler.search.costs import Residency, Use
+from flowrl.compiler.search.costs import Use
 from flowrl.compiler.search.space import Shape, pack, partitions
 from flowrl.compiler.search.table import Choices, Near, Table
 from flowrl.compiler.search.terms import Option

@@ -48,7 +48,9 @@ def layouts(costs, constraints, seat, ranks):
         choices = [fixed] if fixed.size == len(ranks) else []
     else:
         choices = costs.layouts(seat, ranks)
-    return [Use(seat, layout, ranks, share) for layout in choices for share in costs.cache_shares(seat)]
+    return [
+        Use(seat, layout, ranks, share) for layout in choices for share in costs.cache_shares(seat)
+    ]
 
 
 def residencies(costs, constraints, seat):

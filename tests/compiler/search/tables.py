@@ -50,7 +50,9 @@ class TableCosts:
         return self.kinds[: 2 if seat.use == "train" else 4]
 
     def seconds(self, task, use):
-        random = self.draw("seconds", task.name, use.seat, use.layout, use.cache_share, self.where(use.ranks))
+        random = self.draw(
+            "seconds", task.name, use.seat, use.layout, use.cache_share, self.where(use.ranks)
+        )
         return (
             float(random.randint(0, 4))
             if self.coarse

@@ -1,0 +1,135 @@
+"""The costs of a search as the models of seconds, bytes and reshards predict them."""
+
+from collections.abc import Mapping, Sequence
+from math import inf
+
+import attrs
+
+from flowrl.compiler.cost.memory import Memory, Residency, memory
+from flowrl.compiler.cost.residency import sleep_seconds, wake_seconds
+from flowrl.compiler.cost.seconds import seconds
+from flowrl.compiler.cost.weights import shard_count
+from flowrl.compiler.hardware import Machines
+from flowrl.compiler.layouts import Placement, Storage
+from flowrl.compiler.reshard import reshard_cost
+from flowrl.compiler.search.candidates import candidates
+from flowrl.compiler.search.costs import Bytes, Use
+from flowrl.compiler.shapes import ModelShape
+from flowrl.compiler.target import Target
+from flowrl.compiler.tasks import Seat, Task
+from flowrl.ir.layout import Layout
+
+CACHES = (1.0, 0.5, 0.25, 0.125)
+"""Shares of the largest KV cache that a search tries."""
+
+
+@attrs.frozen
+class ModelCosts:
+    """What a target predicts for the tasks of a step.
+
+    Attributes:
+        target: machines, models, the work of a step, measured speeds.
+        tasks: of the step.
+    """
+
+    target: Target
+    tasks: tuple[Task, ...]
+
+    @property
+    def machines(self) -> Machines:
+        """The GPUs."""
+        return self.target.machines
+
+    def layouts(self, seat: Seat, ranks: range) -> Sequence[Layout]:
+        """Return the layouts that a seat may have."""
+        machines = self.machines
+        per_node = machines.nodes[machines.node(ranks[0])].count
+        return candidates(seat.use, self._shape(seat), len(ranks), per_node)
+
+    def cache_shares(self, seat: Seat) -> Sequence[float]:
+        """Return shares of the KV cache for a seat that generates."""
+        return CACHES if seat.use == "generate" else CACHES[:1]
+
+    def residencies(self, seat: Seat) -> Sequence[Residency]:
+        """Return what a seat may do; weights that train have no other place to come from."""
+        kept: tuple[Residency, ...] = ("resident", "offload")
+        return kept if seat.use == "train" else (*kept, "drop", "alias")
+
+    def seconds(self, task: Task, use: Use) -> float:
+        """Return the seconds of all turns of a task."""
+        shape = self._shape(use.seat)
+        phase = seconds(task, shape, use.layout, use.ranks, self._with_cache(use))
+        return phase.seconds * task.times
+
+    def memory(self, use: Use, residency: Residency) -> Bytes:
+        """Return the bytes of a seat."""
+        took = self._memory(use)
+        return Bytes(
+            took.awake(residency).total, took.asleep(residency).total, took.host(residency)
+        )
+
+    def items(self, use: Use, residency: Residency) -> Mapping[str, int]:
+        """Return the bytes awake, by what they are."""
+        return self._memory(use).awake(residency).items
+
+    def capacity(self, ranks: range) -> tuple[int, int]:
+        """Return the bytes of a GPU, and its share of the host's."""
+        node = self.machines.nodes[self.machines.node(ranks[0])]
+        return node.gpu.memory_bytes, node.host_memory_bytes // node.count
+
+    def wake(self, use: Use, residency: Residency) -> tuple[float, float]:
+        """Return the seconds between host and GPUs."""
+        took, changed = self._memory(use), use.seat.use == "train"
+        return (
+            wake_seconds(took, residency, use.ranks, self.target),
+            sleep_seconds(took, residency, use.ranks, self.target, changed=changed),
+        )
+
+    def reshard(self, source: Use, target: Use) -> tuple[int, float]:
+        """Return the bytes over links, and the seconds, of the exact sends."""
+        ends = self._placement(source), self._placement(target)
+        return reshard_cost(self._shape(target.seat), *ends, self.machines)
+
+    def reshard_floor(self, source: Use, target: Use) -> tuple[int, float]:
+        """Return what ranks lack on average, at the fastest link there could be.
+
+        A rank needs at least its even part of the model; on the same ranks it holds at most what
+        the fullest rank of the source does.
+        """
+        shape, layout = self._shape(target.seat), target.layout
+        divided = layout.pp * layout.tp * layout.fsdp * layout.ep
+        held = shard_count(shape, source.layout) if source.ranks == target.ranks else 0
+        lacks = max(0.0, shape.count / divided - held)
+        size = lacks * self._weight_bytes(target.seat)
+        gpu = self.machines.gpu(target.ranks[0])
+        fastest = max(gpu.peer_bytes_per_s, gpu.network_bytes_per_s)
+        return int(size * len(target.ranks)), size / fastest
+
+    def aliases(self, source: Use, target: Use) -> bool:
+        """Return whether each rank trains whole what it needs, so that both can share storage."""
+        return source.layout == target.layout and source.layout.fsdp == 1
+
+    def _memory(self, use: Use) -> Memory:
+        of = self._with_cache(use)
+        sequences = max((t.sequences for t in self.tasks if t.seat == use.seat), default=inf)
+        return memory(use.seat, self._shape(use.seat), use.layout, use.ranks, of, sequences)
+
+    def _with_cache(self, use: Use) -> Target:
+        """Return the target with as much KV cache as this use takes."""
+        if use.cache_share == 1:
+            return self.target
+        workload = self.target.workload
+        its = workload.settings(use.seat.role)
+        less = attrs.evolve(its, kv_share=its.kv_share * use.cache_share)
+        roles = {**workload.roles, use.seat.role: less}
+        return attrs.evolve(self.target, workload=attrs.evolve(workload, roles=roles))
+
+    def _shape(self, seat: Seat) -> ModelShape:
+        return self.target.shapes[seat.role]
+
+    def _weight_bytes(self, seat: Seat) -> int:
+        return self.target.workload.settings(seat.role).weight_bytes
+
+    def _placement(self, use: Use) -> Placement:
+        storage = Storage.ENGINE if use.seat.use == "generate" else Storage.MODEL
+        return Placement(use.layout, use.ranks, storage, self._weight_bytes(use.seat))
