@@ -10,10 +10,11 @@ ALGO   = grpo
 MODEL  = tiny
 SEED   = 0
 
-.PHONY: help system install demo test test-fast lint format clean
+.PHONY: help system install demo chain test test-fast lint format clean
 
 help:
 	@echo "make demo        train a small model by RL on this machine (ALGO=grpo|ppo, MODEL=tiny|smollm2, SEED=0)"
+	@echo "make chain       SFT, a reward model, PPO on what it says (SEED=0)"
 	@echo "make test        run every test"
 	@echo "make test-fast   leave the slow tests out"
 	@echo "make lint        style, types, import layers, file sizes"
@@ -32,6 +33,9 @@ $(STAMP): pyproject.toml constraints.txt | system
 
 demo: install
 	$(BIN)/python examples/demo/demo.py --algo $(ALGO) --model $(MODEL) --seed $(SEED)
+
+chain: install
+	$(BIN)/python examples/chain/chain.py --seed $(SEED)
 
 test: install
 	$(BIN)/python -m pytest
