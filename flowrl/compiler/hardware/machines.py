@@ -122,7 +122,7 @@ class Machines:
 def _nodes(term: str, text: str) -> Iterator[Node]:
     match = TERM.fullmatch(term)
     if not match:
-        raise RunFileError(f"`{text}` is no list of machines: `{term}`", hint=FORM)
+        raise RunFileError(f"`{text}` is no list of machines: got `{term}` in it", hint=FORM)
     name = match[3]
     gpu = next((gpu for known, gpu in GPUS.items() if known.lower() == name.lower()), None)
     if gpu is None:

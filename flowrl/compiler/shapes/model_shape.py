@@ -40,7 +40,7 @@ class ModelShape:
         family = str(config.get("model_type"))
         if family not in FAMILIES:
             raise EngineError(
-                f"the planner knows no `{family}` model{nearest(family, FAMILIES)}",
+                f"the planner knows no models of type `{family}`{nearest(family, FAMILIES)}",
                 hint=f"it knows {', '.join(FAMILIES)}",
             )
         read = Config(config, FAMILIES[family].defaults)
