@@ -1,6 +1,7 @@
 """Where a model's weights lie: a layout on certain ranks, and what each rank stores."""
 
 from collections.abc import Iterable, Mapping
+from itertools import product
 
 import attrs
 
@@ -55,26 +56,27 @@ class Placement:
     def shards(self, bundle: Bundle, shape: ModelShape) -> Mapping[int, tuple[Shard, ...]]:
         """Return the tensors of a bundle that each rank stores; ranks without any are left out."""
         at = stages(bundle, shape.layers, self.layout.pp)
+        mesh = product(*map(range, self.layout.axes.values()))
         made: dict[tuple[int, int, int], tuple[Shard, ...]] = {}
         stored = {}
-        for index, rank in enumerate(self.ranks):
-            place = self.layout.coordinates(index)
-            if place["pp"] in at:
-                key = place["fsdp"], place["ep"], place["tp"]
-                if key not in made:
-                    made[key] = _shards(bundle, shape, self, place)
-                stored[rank] = made[key]
+        for rank, (pp, _, *inside) in zip(self.ranks, mesh, strict=True):
+            fsdp, ep, tp = inside
+            if pp in at:
+                if (fsdp, ep, tp) not in made:
+                    made[fsdp, ep, tp] = _shards(bundle, shape, self, fsdp, ep, tp)
+                stored[rank] = made[fsdp, ep, tp]
         return stored
 
     def tensors(self, rank: int, shape: ModelShape) -> tuple[Shard, ...]:
         """Return every tensor that a rank stores, in the model's order."""
         place = self.layout.coordinates(self.ranks.index(rank))
+        inside = place["fsdp"], place["ep"], place["tp"]
         mine = (
             bundle
             for bundle in bundles(shape)
             if place["pp"] in stages(bundle, shape.layers, self.layout.pp)
         )
-        return tuple(shard for bundle in mine for shard in _shards(bundle, shape, self, place))
+        return tuple(shard for bundle in mine for shard in _shards(bundle, shape, self, *inside))
 
 
 def stages(bundle: Bundle, layers: int, pp: int) -> frozenset[int]:
@@ -97,52 +99,46 @@ def stages(bundle: Bundle, layers: int, pp: int) -> frozenset[int]:
 
 
 def _shards(
-    bundle: Bundle, shape: ModelShape, placement: Placement, place: Mapping[str, int]
+    bundle: Bundle, shape: ModelShape, placement: Placement, fsdp: int, ep: int, tp: int
 ) -> tuple[Shard, ...]:
-    layout, storage = placement.layout, placement.storage
-    divided = [_divided(p, shape, layout, storage, place) for p in bundle.parameters]
-    if storage is Storage.ENGINE and len(divided) > 1:
-        dim = tp_dim(bundle.parameters[0])
+    """Return what lies at one place of the mesh: divided, joined, then cut into chunks."""
+    divided = [_divided(p, shape, placement, ep, tp) for p in bundle.parameters]
+    first = bundle.parameters[0]
+    if placement.storage is Storage.ENGINE and len(divided) > 1:
+        dim = tp_dim(first)
         assert dim is not None, "what is joined is divided"
         divided = [joined(bundle.tensor, divided, dim)]
-    return tuple(
-        _fsdp(shard, parameter, layout, place["fsdp"])
-        for shard, parameter in zip(divided, bundle.parameters, strict=False)
-    )
+    if placement.layout.fsdp == 1:
+        return tuple(divided)
+    return tuple(_chunk(shard, first, placement.layout, fsdp) for shard in divided)
 
 
 def _divided(
-    parameter: Parameter,
-    shape: ModelShape,
-    layout: Layout,
-    storage: Storage,
-    place: Mapping[str, int],
+    parameter: Parameter, shape: ModelShape, placement: Placement, ep: int, tp: int
 ) -> Shard:
     """Return a parameter's shard by experts, heads, columns, rows or vocabulary."""
-    shard, dim = stored_whole(parameter), tp_dim(parameter)
+    shard, dim, layout = stored_whole(parameter), tp_dim(parameter), placement.layout
     if parameter.experts is not None:
-        index, ranks = place["ep"], layout.ep
+        index, ranks = ep, layout.ep
         if layout.whole_experts:
-            index, ranks, dim = index * layout.tp + place["tp"], ranks * layout.tp, None
+            index, ranks, dim = ep * layout.tp + tp, ranks * layout.tp, None
         span = even(parameter.shape[parameter.experts], index, ranks)
         shard = cut(shard, parameter.experts, [span])
     if dim is None:
         return shard
     if parameter.kind in VOCABULARY:
-        span = vocabulary_span(parameter.shape[dim], place["tp"], layout.tp, storage)
+        span = vocabulary_span(parameter.shape[dim], tp, layout.tp, placement.storage)
         return cut(shard, dim, [span])
     if layout.tp == 1:
         return shard
-    return cut(shard, dim, section_spans(sections(parameter, shape), place["tp"], layout.tp))
+    return cut(shard, dim, section_spans(sections(parameter, shape), tp, layout.tp))
 
 
-def _fsdp(shard: Shard, parameter: Parameter, layout: Layout, index: int) -> Shard:
+def _chunk(shard: Shard, parameter: Parameter, layout: Layout, index: int) -> Shard:
     """Return the chunk of a stored tensor that FSDP2 gives a rank: of dim 0, or as `tp` divides.
 
     FSDP2 shards other dims than the first evenly only; what doesn't divide lies along the first.
     """
-    if layout.fsdp == 1:
-        return shard
     dim = fsdp_dim(parameter, layout)
     if shard.shape[dim] % layout.fsdp:
         dim = 0

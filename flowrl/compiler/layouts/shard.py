@@ -25,15 +25,13 @@ class Piece:
     @property
     def stored(self) -> Box:
         """Where it lies, in the stored tensor's coordinates."""
-        return moved(self.box, self._shift)
+        ends = zip(self.offset, self.box, strict=True)
+        return tuple((at, at + stop - start) for at, (start, stop) in ends)
 
     def place_of(self, box: Box) -> Box:
         """Return where a part of it lies, in the stored tensor's coordinates."""
-        return moved(box, self._shift)
-
-    @property
-    def _shift(self) -> tuple[int, ...]:
-        return tuple(at - start for at, (start, _) in zip(self.offset, self.box, strict=True))
+        ends = zip(self.offset, self.box, strict=True)
+        return moved(box, tuple(at - start for at, (start, _) in ends))
 
 
 @attrs.frozen

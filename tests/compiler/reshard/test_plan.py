@@ -30,7 +30,7 @@ def cases(draw):
     return shape, draw(placements(shape)), draw(placements(shape)), draw(machines)
 
 
-@settings(max_examples=400)
+@settings(max_examples=300)
 @given(cases())
 def test_executed_plans_leave_every_rank_what_the_whole_model_gives_it(case):
     shape, src, dst, cluster = case
@@ -54,7 +54,7 @@ def test_any_send_that_is_lost_is_missed(case, data):
     assert same(got, stored(whole, shape, dst)) == (not lost)
 
 
-@settings(max_examples=500)
+@settings(max_examples=400)
 @given(cases())
 def test_what_a_rank_needs_and_lacks_is_sent_to_it_once_and_nothing_else_is(case):
     shape, src, dst, cluster = case
@@ -80,7 +80,7 @@ def counts(placement, shape):
     return found
 
 
-@settings(max_examples=300)
+@settings(max_examples=200)
 @given(cases())
 def test_ranks_of_a_node_that_hold_the_same_send_alike_but_for_one_slice(case):
     shape, src, dst, cluster = case
