@@ -1,8 +1,9 @@
-"""PPO on the samples whose rewards can be relied on (Shen and Zhang 2024, arXiv:2409.06957).
+"""PPO on the samples whose rewards can be relied on (Zhang et al. 2024, arXiv:2409.06957).
 
-Of each prompt's samples the best and one other are kept, for as many steps as the buffer holds them:
-the ratio is to the version that sampled them, values and advantages are those of this step's critic.
-Left out of the paper: choosing the filter by how well it agrees with a better judge.
+The paper draws one of a prompt's samples: the best, or as often one of the others. Here both are kept,
+which is the same on average. Its buffer is filled anew in each step; here it may hold several steps
+(`capacity`), where ratios are to the versions that sampled, values and advantages of this step's critic.
+Left out: choosing the filter by how well rewards then agree with a better judge.
 """
 
 import flowrl as fl

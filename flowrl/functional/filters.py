@@ -51,7 +51,7 @@ def policy_filter(
         bool of the same axes. Of equal rewards the first is the best, and the next the worst; a
         group of one keeps it.
 
-    Source: Shen and Zhang 2024, arXiv:2409.06957, sec. 4.
+    Source: Zhang et al. 2024, arXiv:2409.06957, sec. 4.
     """
     by, flat = Groups.of(rewards, groups), rewards.flatten()
     best = _first_largest(by, flat)

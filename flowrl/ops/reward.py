@@ -90,7 +90,7 @@ def policy_filter(rewards: Value, *, keep: str = "best_random") -> Value:
     Returns:
         bool[prompt, sample]. Of equal rewards the first is the best, and the next the worst.
 
-    Source: Shen and Zhang 2024, arXiv:2409.06957, sec. 4.
+    Source: Zhang et al. 2024, arXiv:2409.06957, sec. 4.
     """
     one_of("policy_filter", "keep", keep, ("best_random", "best_worst", "best"))
     options: dict[str, object] = {"keep": keep}

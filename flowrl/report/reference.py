@@ -56,14 +56,20 @@ row of the data with its columns; `f32[]` is one number |
 | `minibatches[prompt'2, ...]` | a selection for each minibatch |
 
 **Axes.** An axis is a name and the op that made it; sizes aren't part of it, and may be ragged.
-`generate`, `minibatches`, `select`, `score` and `sample_until` make fresh axes. The second axis of
-a name in a program prints as `token'2`. Values combine elementwise if they have the same axes; one
-that lacks the last axes is broadcast, as `f32[prompt, sample]` into `f32[prompt, sample, token]`.
+`generate`, `minibatches`, `select`, `score`, `append` and `sample_until` make fresh axes. The
+second axis of a name in a program prints as `token'2`. Values combine elementwise if they have the
+same axes; one that lacks the last axes is broadcast, as `f32[prompt, sample]` into
+`f32[prompt, sample, token]`.
 `ops.align` brings rows of one origin into the order of another.
+
+**Buffers.** Rows carried from step to step are inputs and outputs as others are: `%replay.tokens`
+for each field of what `append` adds. A buffer begins empty, and each field stays in the pool where
+`append` leaves it.
 
 **Provenance.** `{policy.0 T=1 sampled}` says: of the model `policy` after 0 updates in this step,
 at temperature 1, reported by the engine that sampled. A difference needs equal temperature, top_p,
-top_k and min_tokens on both sides; a ratio needs the same model too, in any versions.
+top_k and min_tokens on both sides; a ratio needs the same model too, in any versions. `policy.*`
+is of a buffer's rows, which this step's version or older ones have sampled.
 
 **Models are linear.** `update` and `ema` use up a version and make the next; nothing may use the
 old one afterwards. Data may be used any number of times.

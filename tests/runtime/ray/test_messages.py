@@ -8,6 +8,7 @@ from ray._private.worker import global_worker
 import flowrl as fl
 from flowrl.compiler.cluster import Cluster, Pool
 from programs.grpo import grpo
+from programs.pf_ppo import pf_ppo
 from programs.ppo import ppo
 from tests.runtime import steps
 from tests.runtime.ray import jobs
@@ -24,7 +25,11 @@ LONG = "a long prompt, " * 4
 
 @pytest.mark.parametrize(
     ("program", "hyperparameters"),
-    [(grpo, {"samples": 8, "kl_coef": 0.1}), (ppo, {"minibatch": 4, "epochs": 3})],
+    [
+        (grpo, {"samples": 8, "kl_coef": 0.1}),
+        (ppo, {"minibatch": 4, "epochs": 3}),
+        (pf_ppo, {"minibatch": 32, "capacity": 64}),
+    ],
 )
 def test_no_message_of_five_steps_is_over_4_kilobytes(
     program, hyperparameters, pools, model_folder, tokenizer
@@ -55,8 +60,17 @@ def test_no_message_of_five_steps_is_over_4_kilobytes(
     } <= set(small)
 
 
-def test_a_value_that_nothing_reads_any_more_is_forgotten(pools, model_folder, tokenizer):
-    traced = fl.trace(ppo, minibatch=2)
+@pytest.mark.parametrize(
+    ("program", "hyperparameters", "most"),
+    [
+        (ppo, {"minibatch": 2}, 8),  # three models, two of them at two versions or places
+        (pf_ppo, {"minibatch": 2, "capacity": 4}, 8 + 10),  # and the fields of the buffer
+    ],
+)
+def test_a_value_that_nothing_reads_any_more_is_forgotten(
+    program, hyperparameters, most, pools, model_folder, tokenizer
+):
+    traced = fl.trace(program, **hyperparameters)
     lowered = traced.lower(Cluster(POOLS), steps.roles(traced, model_folder))
     there = jobs.executor(lowered, tokenizer, pools(train=1, rollout=1, reference=1, data=1))
     carry, places, kept = there.first(), there.cursors(), []
@@ -66,4 +80,4 @@ def test_a_value_that_nothing_reads_any_more_is_forgotten(pools, model_folder, t
         kept.append([there.controller.ask(lines[0], "held") for lines in there.pools.values()])
 
     assert kept[1] == kept[2]
-    assert sum(kept[2]) <= 8  # three models, two of them at two versions or places
+    assert sum(kept[2]) <= most
