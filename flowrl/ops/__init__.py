@@ -15,7 +15,7 @@ from flowrl.ops.data import align, record, select
 from flowrl.ops.divergence import adaptive_kl, kl
 from flowrl.ops.division import microbatches, minibatches
 from flowrl.ops.flow import cond, sample_until, scan
-from flowrl.ops.forward import collision, generate, logprobs, score, values
+from flowrl.ops.forward import bootstrap_values, collision, generate, logprobs, score, values
 from flowrl.ops.importance import importance_weights
 from flowrl.ops.loss import binary_cross_entropy, bradley_terry, clipped_value, dpo_loss
 from flowrl.ops.metrics import (
@@ -61,6 +61,7 @@ __all__ = [
     "align",
     "append",
     "binary_cross_entropy",
+    "bootstrap_values",
     "bradley_terry",
     "cispo",
     "clip",

@@ -17,7 +17,7 @@ from flowrl.ops.expect import (
     outside_loss,
     refuse,
 )
-from flowrl.ops.model import Collision, Generate, Logprobs, Rewards, Score, Values
+from flowrl.ops.model import BootstrapValues, Collision, Generate, Logprobs, Rewards, Score, Values
 
 
 def generate(
@@ -146,6 +146,28 @@ def values(critic: Model, rollouts: Any) -> Value:
     """
     expect("values", "rollouts", rollouts, *RECORDS)
     return bind(Values(), critic, rollouts.prompts.context, rollouts.tokens)[0]
+
+
+def bootstrap_values(critic: Model, rollouts: Any) -> Value:
+    """Return the critic's value of the state after each sample that the token limit cut off.
+
+    What `ops.gae` takes as `bootstrap`: a sample that was cut off would have gone on, so what it
+    had to come is the critic's to say; one that ended has nothing to come. Only the truncated
+    samples go through the critic.
+
+    Args:
+        critic: a model with a value head, the one of `ops.values`.
+        rollouts: rollouts or a record with their fields.
+
+    Returns:
+        f32[prompt, sample], in reward units: the value head's number at the sample's last token
+        where `rollouts.truncated`, else 0.
+
+    Source: Pardo et al. 2018, "Time limits in reinforcement learning", arXiv:1712.00378.
+    """
+    expect("bootstrap_values", "rollouts", rollouts, *RECORDS)
+    args = (critic, rollouts.prompts.context, rollouts.tokens, rollouts.truncated)
+    return bind(BootstrapValues(), *args)[0]
 
 
 def score(

@@ -136,6 +136,22 @@ class Values(ModelOp):
 
 
 @attrs.frozen
+class BootstrapValues(ModelOp):
+    """See `bootstrap_values`."""
+
+    use = "score"
+    head = "value"
+
+    def infer(self, model: Type, context: Type, tokens: Type, truncated: Type) -> tuple[Type, ...]:
+        """model, i32[..., context], i32[..., token], bool[...] -> f32[...]."""
+        _model(model)
+        axes = _tokens(tokens, 2).axes[:-1]
+        if truncated != boolean(*axes):
+            raise TypeRuleError(f"`truncated` must be {boolean(*axes)}; got {truncated}", arg=3)
+        return (f32(*axes),)
+
+
+@attrs.frozen
 class Rewards(ModelOp):
     """The rewards that a model gives; see `score`.
 

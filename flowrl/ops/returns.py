@@ -72,7 +72,7 @@ def gae(
         values: f32[prompt, sample, token], of the state before each token, in reward units.
         mask: bool[prompt, sample, token]; masked tokens are skipped without cost.
         bootstrap: f32[prompt, sample], the value after the last token, where a sample was cut
-            off; 0 where it ended. None is 0.
+            off; 0 where it ended: `ops.bootstrap_values(critic, rollouts)`. None is 0.
         gamma: discount, in [0, 1].
         lam: decay, in [0, 1]; 0 gives the TD error, 1 the return minus the value.
 

@@ -76,7 +76,7 @@ class Sequences:
 
 Outputs = dict[str, Tensor]
 """Per-token results, packed as `Sequences.tokens` is: `logprobs`, `entropy`, `values`,
-`token_rewards`; per-row ones: `rewards`. All float32 (float64 if the model is)."""
+`token_rewards`; per-row ones: `rewards`, `end_values`. All float32 (float64 if the model is)."""
 
 
 class Loss(Protocol):

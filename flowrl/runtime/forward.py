@@ -17,7 +17,7 @@ from flowrl.runtime.places import ranges
 Packing = Literal["packed", "padded"]
 
 LANGUAGE = ("logprobs", "entropy", "collision")
-PER_ROW = ("rewards",)
+PER_ROW = ("rewards", "end_values")
 
 
 @attrs.frozen(eq=False)
@@ -53,6 +53,7 @@ def forward_outputs(
             entropy: f[row, token], of that distribution, in nats.
             collision: f[row, token], the sum of squared probabilities of that distribution.
             values: f[row, token], the head's number at the position before token t.
+            end_values: f[row], the same after the row's last token: at that token's position.
             token_rewards: f[row, token], the head's number at token t.
             rewards: f[row], the head's number at the row's last token.
         temperature: above 0.
@@ -76,12 +77,12 @@ def forward_outputs(
         inputs["position_ids"] = layout.position_ids.to(device)
     lengths = batch.tokens.lengths[-1]
     at = ranges(layout.starts, lengths).to(device)  # the place of each response token
+    last = (layout.starts + lengths - 1).to(device)
     if is_language(model):
         tokens = batch.tokens.values.to(device)
-        return language_outputs(model, inputs, at - 1, tokens, outputs, temperature)
+        return language_outputs(model, inputs, at - 1, last, tokens, outputs, temperature)
     numbers = numbers_of(model, inputs)
-    last = (layout.starts + lengths - 1).to(device)
-    places = {"values": at - 1, "token_rewards": at, "rewards": last}
+    places = {"values": at - 1, "end_values": last, "token_rewards": at, "rewards": last}
     return {name: numbers[places[name]] for name in outputs}
 
 
@@ -105,8 +106,8 @@ def is_language(model: nn.Module) -> bool:
 def offered(model: nn.Module) -> set[str]:
     """Return the outputs that a model's heads give."""
     if not is_language(model):
-        return {"values", "token_rewards", "rewards"}
-    return {*LANGUAGE, "values"} if hasattr(model, "value_head") else set(LANGUAGE)
+        return {"values", "end_values", "token_rewards", "rewards"}
+    return {*LANGUAGE, "values", "end_values"} if hasattr(model, "value_head") else set(LANGUAGE)
 
 
 def check_outputs(model: nn.Module, outputs: Sequence[str], temperature: float) -> None:
@@ -157,6 +158,7 @@ def language_outputs(
     model: nn.Module,
     inputs: dict[str, Any],
     places: Tensor,
+    last: Tensor,
     tokens: Tensor,
     outputs: Sequence[str],
     temperature: float,
@@ -170,22 +172,27 @@ def language_outputs(
         model: a language model.
         inputs: what its forward takes.
         places: i64[token], where the flattened lines predict each token.
+        last: i64[row], where they have each row's last token.
         tokens: i64[token].
         outputs: names.
         temperature: of the softmax.
     """
     spoken = [name for name in outputs if name in LANGUAGE]
-    with head_reads(model.get_output_embeddings(), places, shown=bool(spoken)) as read:  # type: ignore[operator]
+    read_at = torch.cat([places, last]) if "end_values" in outputs else places
+    shown = len(tokens) if spoken else 0
+    with head_reads(model.get_output_embeddings(), read_at, shown) as read:  # type: ignore[operator]
         logits = full_precision(model(**inputs).logits[0])
     made = token_outputs(logits, tokens, spoken, temperature) if spoken else {}
-    if "values" in outputs:
-        made["values"] = full_precision(model.value_head(read[0]))[:, 0]  # type: ignore[operator]
+    if "values" in outputs or "end_values" in outputs:
+        numbers = full_precision(model.value_head(read[0]))[:, 0]  # type: ignore[operator]
+        values = {"values": numbers[: len(tokens)], "end_values": numbers[len(tokens) :]}
+        made |= {name: x for name, x in values.items() if name in outputs}
     return made
 
 
 @contextmanager
-def head_reads(head: nn.Module, places: Tensor, *, shown: bool) -> Iterator[list[Tensor]]:
-    """Let `head` see only some places of the hidden states [line, position, hidden], or none.
+def head_reads(head: nn.Module, places: Tensor, shown: int) -> Iterator[list[Tensor]]:
+    """Let `head` see only the first `shown` of some places of states [line, position, hidden].
 
     Yields:
         A list that gets f[place, hidden], the states at these places.
@@ -195,7 +202,7 @@ def head_reads(head: nn.Module, places: Tensor, *, shown: bool) -> Iterator[list
     def choose(_: nn.Module, arguments: tuple[Tensor]) -> Tensor:
         states = arguments[0].flatten(0, 1)[places]
         read.append(states)
-        return (states if shown else states[:0])[None]
+        return states[:shown][None]
 
     hook = head.register_forward_pre_hook(choose)
     try:

@@ -39,7 +39,6 @@ class SampleError(EngineError):
         super().__init__(problem, where=where, hint=hint)
         self.axis, self.prompt, self.sample = axis, prompt, sample
 
-
     def at(self, prompt: int, sample: int | None) -> "SampleError":
         """Return the same of another place on the axis."""
         return SampleError(

@@ -105,6 +105,18 @@ def forward(it: Evaluator, node: Node, args: list[Any], path: Path) -> Sequence[
     return (Ragged(result, tokens.lengths[:-1] if name == "rewards" else tokens.lengths),)
 
 
+def bootstrap(it: Evaluator, node: Node, args: list[Any], path: Path) -> Sequence[Any]:
+    """Return a critic's values after the samples that were cut off, 0 after the others."""
+    handle, context, tokens, truncated = args
+    cut = truncated.values.nonzero()[:, 0]
+    with it.host.timed("score"):
+        every = sequences(context, tokens)
+        batch = Sequences(take_rows(every.context, cut), take_rows(every.tokens, cut))
+        found = handle.engine.forward(batch, ("end_values",), 1.0)["end_values"]
+    after = found.new_zeros(len(every)).index_copy(0, cut, found)
+    return (Ragged(after, tokens.lengths[:-1]),)
+
+
 def _output(op: Op) -> tuple[str, float]:
     """Return the name of the engine's output that an op asks for, and its temperature."""
     if isinstance(op, model.Logprobs):

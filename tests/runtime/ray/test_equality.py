@@ -165,3 +165,25 @@ def test_all_of_the_language_runs_on_pools(local, on_ray):
 
     jobs.assert_equal(local(everything), there)
     assert there[0][-1]["drawn"] > 0
+
+
+@fl.program
+def cut_off(policy: fl.Model, critic: fl.Model, prompts: fl.Prompts):
+    """Train a critic on returns that go on after samples that the token limit cut off."""
+    rollouts, scores = ops.score("reward", ops.generate(policy, prompts, n=2))
+    values, bootstrap = ops.values(critic, rollouts), ops.bootstrap_values(critic, rollouts)
+    rewards = ops.token_rewards(scores, rollouts.mask)
+    _, returns = ops.gae(rewards, values, rollouts.mask, bootstrap, gamma=0.9, lam=0.9)
+
+    def loss(new):
+        return ops.token_mean(ops.clipped_value(new.values, values, returns), rollouts.mask)
+
+    critic, stats = ops.update(critic, loss, rollouts)
+    return critic, stats | {"bootstrap": bootstrap.sum()}
+
+
+def test_values_after_samples_that_were_cut_off_are_those_of_one_process(local, on_ray):
+    there = on_ray(cut_off, SPLITS["policy, reference and critic"])
+
+    jobs.assert_equal(local(cut_off), there)
+    assert there[0][-1]["bootstrap"] != 0
