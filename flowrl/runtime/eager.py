@@ -99,7 +99,9 @@ class Session(GraphBuilder):
         try:
             results = Interpreter(self.host).evaluate(node, args, ())
         except SampleError as error:
-            rows = {v: v.data for v in self.rows.values() if isinstance(v, Concrete)}
+            rows: dict[Value, Any] = {
+                value: value.data for value in self.rows.values() if isinstance(value, Concrete)
+            }
             raise named(error, rows) from error
         types = [value.type for value in node.results]
         return tuple(self.value(t, x) for t, x in zip(types, results, strict=True))

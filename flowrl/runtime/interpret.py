@@ -137,6 +137,7 @@ EVALUATE: Mapping[type[Op], Evaluate] = {
     model.Logprobs: perform.forward,
     model.Collision: perform.forward,
     model.Values: perform.forward,
+    model.BootstrapValues: perform.bootstrap,
     model.Rewards: perform.forward,
     model.Score: perform.score,
     model.Update: perform.update,
