@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from flowrl.errors import EngineError
 from flowrl.runtime.engine import Outputs, Sequences
-from flowrl.runtime.models import CLASSES, head_module
+from flowrl.runtime.heads import CLASSES, head_module
 from flowrl.runtime.places import ranges
 
 Packing = Literal["packed", "padded"]

@@ -14,20 +14,13 @@ from torch import Tensor, nn
 
 from flowrl.errors import EngineError
 from flowrl.ops.model import Head
+from flowrl.runtime.heads import CLASSIFIERS, check_classifier, class_of, head_names
 from flowrl.runtime.value_head import add_value_head
 
 HUB_NAME = re.compile(r"[\w-]+/[\w.-]+")
 FOLDER = "give a folder with config.json and safetensors, as `save_pretrained` writes it"
 
 log = logging.getLogger(__name__)
-
-CLASSES: Mapping[Head, Any] = {
-    "lm": transformers.AutoModelForCausalLM,
-    "lm+value": transformers.AutoModelForCausalLM,
-    "value": transformers.AutoModelForTokenClassification,
-    "token_reward": transformers.AutoModelForTokenClassification,
-    "reward": transformers.AutoModelForSequenceClassification,
-}
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float64": torch.float64}
 
@@ -61,12 +54,13 @@ def load_model(
 
     Returns:
         A transformers model: for causal language modelling, or for token or sequence
-        classification with one label. A head of one number that the folder lacks starts at zero;
-        beside a language model's own it is the module `value_head`.
+        classification with one label, whichever the folder was saved as. A head of one number
+        that the folder lacks starts at zero; beside a language model's own it is the module
+        `value_head`.
 
     Raises:
-        EngineError: the folder is missing, is no model, lacks weights besides that head, or is a
-            classifier that doesn't read the last token.
+        EngineError: the folder is missing, is no model, lacks weights besides that head, or is no
+            classifier of one number at each token.
     """
     head = spec.head or head or "lm"
     dtype = dtype or DTYPES[spec.dtype]
@@ -75,10 +69,10 @@ def load_model(
     try:
         with quiet_transformers():
             config = transformers.AutoConfig.from_pretrained(spec.path)
-            language = CLASSES[head] is CLASSES["lm"]
-            if not language:
+            kind = class_of(config, head, spec.path)
+            if classifies := kind in CLASSIFIERS:
                 config.num_labels, config.classifier_dropout = 1, 0.0
-            model, report = CLASSES[head].from_pretrained(
+            model, report = kind.from_pretrained(
                 spec.path,
                 config=config,
                 dtype=dtype,
@@ -88,20 +82,15 @@ def load_model(
     except (OSError, ValueError) as error:
         reason = str(error).splitlines()[0]
         raise EngineError(f"`{spec.path}` holds no model: {reason}", hint=FOLDER) from error
-    if head == "reward" and not hasattr(model, "score"):
-        raise EngineError(
-            f"`{spec.path}` is a {type(model).__name__}, whose reward isn't that of the last token",
-            hint="take a classifier made of a causal language model, or call this one in a reward "
-            "function",
-        )
-    fresh = set() if language else head_names(model)
+    if classifies:
+        check_classifier(model, spec.path)
+    fresh = head_names(model) if classifies else set()
     check_report(report, fresh, spec.path, type(model).__name__)
     missing = fresh & set(report["missing_keys"])
     for name in missing:
         nn.init.zeros_(model.get_parameter(name))
     if missing or (head == "lm+value" and not add_value_head(model, Path(spec.path))):
-        kind = head.removeprefix("lm+")
-        log.info("%s has no %s head yet: it starts at zero", spec.path, kind)
+        log.info("%s has no %s head yet: it starts at zero", spec.path, head.removeprefix("lm+"))
     return _placed(_aligned(model), spec)
 
 
@@ -139,17 +128,6 @@ def check_report(report: Mapping[str, Any], fresh: set[str], path: str, kind: st
             f"`{path}` lacks {len(lacking)} weights of a {kind}, first `{min(lacking)}`",
             hint="check that the folder holds this kind of model and was written to its end",
         )
-
-
-def head_module(model: nn.Module) -> nn.Module:
-    """Return the linear layer that maps a hidden state to one number."""
-    return model.score if hasattr(model, "score") else model.classifier  # type: ignore[return-value]
-
-
-def head_names(model: nn.Module) -> set[str]:
-    """Return the names of the classification head's parameters."""
-    own = {id(parameter) for parameter in head_module(model).parameters()}
-    return {name for name, parameter in model.named_parameters() if id(parameter) in own}
 
 
 def weights_of(model: nn.Module) -> dict[str, Tensor]:

@@ -24,6 +24,12 @@ CONFIGS = {
     "bloom": lambda: transformers.BloomConfig(
         vocab_size=VOCAB, hidden_size=16, n_layer=2, n_head=2, **IDS
     ),
+    "gpt_neox": lambda: transformers.GPTNeoXConfig(
+        **SIZES, **IDS, intermediate_size=24, max_position_embeddings=64
+    ),
+    "opt": lambda: transformers.OPTConfig(
+        **SIZES, **IDS, ffn_dim=24, max_position_embeddings=64, word_embed_proj_dim=16
+    ),
     "gpt2": lambda: transformers.GPT2Config(
         vocab_size=VOCAB,
         n_embd=16,
@@ -32,6 +38,11 @@ CONFIGS = {
         n_positions=64,
         **(IDS | {"pad_token_id": None}),
     ),
+}
+
+CLASSIFIERS = {
+    "tokens": transformers.AutoModelForTokenClassification,
+    "sequences": transformers.AutoModelForSequenceClassification,
 }
 
 
@@ -49,6 +60,26 @@ def model_folder(tmp_path_factory):
             made[name] = str(tmp_path_factory.mktemp(name))
             model.save_pretrained(made[name])
         return made[name]
+
+    return folder
+
+
+@pytest.fixture(scope="session")
+def classifier_folder(tmp_path_factory):
+    """Return the folder of a tiny classifier with one label: of "tokens", or of "sequences"."""
+    made = {}
+
+    def folder(name: str, of: str) -> str:
+        if (name, of) not in made:
+            torch.manual_seed(1)
+            config = CONFIGS[name]()
+            config.num_labels = 1
+            model = CLASSIFIERS[of].from_config(config)
+            for parameter in model.parameters():
+                torch.nn.init.normal_(parameter, std=0.3)
+            made[name, of] = str(tmp_path_factory.mktemp(f"{name}-{of}"))
+            model.save_pretrained(made[name, of])
+        return made[name, of]
 
     return folder
 

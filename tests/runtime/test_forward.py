@@ -7,10 +7,16 @@ from flowrl.errors import EngineError
 from flowrl.functional.ragged import Ragged
 from flowrl.runtime.engine import Sequences
 from flowrl.runtime.forward import forward_outputs
-from flowrl.runtime.models import ModelSpec, head_module, load_model
+from flowrl.runtime.heads import head_module
+from flowrl.runtime.models import ModelSpec, load_model
+from tests.runtime.conftest import CLASSIFIERS
 
 ARCHITECTURES = ["llama", "qwen2", "gemma2", "granite", "gpt2"]
 HEADS = {"value": ["values"], "token_reward": ["token_rewards"], "reward": ["rewards"]}
+
+
+FAMILIES = ["llama", "qwen2", "gpt2", "gpt_neox"]
+"""Models whose classifiers in transformers differ: the name of the head, its bias, its place."""
 
 
 def one_by_one(batch):
@@ -75,6 +81,29 @@ def test_numbers_of_a_head_stand_at_their_tokens(model_folder, batch, architectu
     got = forward_outputs(model, batch, HEADS[head], 1.0, packing)
 
     assert_close(got[HEADS[head][0]], torch.cat(expected), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("packing", ["packed", "padded"])
+@pytest.mark.parametrize("of", CLASSIFIERS)
+@pytest.mark.parametrize("architecture", FAMILIES)
+def test_a_saved_head_says_what_it_says_in_transformers(
+    classifier_folder, batch, architecture, of, packing
+):
+    folder = classifier_folder(architecture, of)
+    theirs = CLASSIFIERS[of].from_pretrained(folder, dtype=torch.float64).eval()
+    head, output = {
+        "tokens": ("token_reward", "token_rewards"),
+        "sequences": ("reward", "rewards"),
+    }[of]
+    expected = []
+    for row, start in one_by_one(batch):
+        logits = theirs(row).logits[0]
+        expected.append(logits[start:, 0] if of == "tokens" else logits)
+
+    model = load_model(ModelSpec(folder, head, dtype="float64"))
+    got = forward_outputs(model, batch, [output], 1.0, packing)[output]
+
+    assert_close(got, torch.cat(expected), rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("packing", ["packed", "padded"])

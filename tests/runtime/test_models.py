@@ -4,9 +4,11 @@ import pytest
 import torch
 import transformers
 from inline_snapshot import snapshot
+from safetensors import safe_open
 
 from flowrl.errors import EngineError
-from flowrl.runtime.models import ModelSpec, head_module, load_model, weights_of
+from flowrl.runtime.heads import head_module
+from flowrl.runtime.models import ModelSpec, load_model, weights_of
 
 
 @pytest.mark.parametrize("head", ["value", "reward", "token_reward"])
@@ -96,6 +98,46 @@ def test_a_reward_model_that_does_not_read_the_last_token_is_refused(tmp_path):
         load_model(ModelSpec(str(tmp_path), "reward"))
 
     assert str(error.value).replace(str(tmp_path), "TMP") == snapshot("""\
-`TMP` is a BertForSequenceClassification, whose reward isn't that of the last token
-help: take a classifier made of a causal language model, or call this one in a reward function\
+`TMP` is a BertForSequenceClassification, which reads both ways: its number at a token would depend on those after it
+help: take a classifier with one label on a causal language model, or call this one in a reward function\
+""")
+
+
+@pytest.mark.parametrize("head", ["value", "reward", "token_reward"])
+@pytest.mark.parametrize("of", ["tokens", "sequences"])
+@pytest.mark.parametrize("architecture", ["llama", "qwen2", "gpt2", "gpt_neox", "bloom"])
+def test_a_head_of_one_number_serves_every_role_whatever_it_was_saved_as(
+    classifier_folder, architecture, of, head, caplog
+):
+    folder = classifier_folder(architecture, of)
+    with safe_open(f"{folder}/model.safetensors", "pt") as file:
+        name = "score" if "score.weight" in file.keys() else "classifier"  # noqa: SIM118
+        saved = file.get_tensor(f"{name}.weight")
+
+    with caplog.at_level(logging.INFO, logger="flowrl"):
+        model = load_model(ModelSpec(folder), head)
+
+    assert torch.equal(head_module(model).weight, saved)
+    assert caplog.records == []
+
+
+def test_a_type_without_a_class_for_the_head_gets_the_other_classifiers(model_folder, tmp_path):
+    model = load_model(ModelSpec(model_folder("opt")), "value")
+    torch.nn.init.ones_(model.score.weight)
+    model.save_pretrained(tmp_path)
+
+    again = load_model(ModelSpec(str(tmp_path)), "value")
+
+    assert (again.score.weight == 1).all()
+
+
+def test_a_type_without_any_classifier_is_refused(model_folder):
+    folder = model_folder("granite")
+
+    with pytest.raises(EngineError) as error:
+        load_model(ModelSpec(folder), "value")
+
+    assert str(error.value).replace(folder, "FOLDER") == snapshot("""\
+`FOLDER` is of type granite, of which transformers has no classifier: it can have no value head
+help: take a model of another type; a policy is its own critic with `head = "lm+value"`\
 """)
