@@ -1,4 +1,4 @@
-"""What a step does with models: the ops that take time, how often, on how many sequences."""
+"""What a step does: the ops that run models, and what moves; how often, on how many sequences."""
 
 from math import ceil, prod
 
@@ -8,13 +8,17 @@ from flowrl.compiler.cost.lengths import Lengths
 from flowrl.compiler.cost.workload import Workload
 from flowrl.ir.graph import Graph, Node, Value
 from flowrl.ir.printer import names_of
-from flowrl.ir.types import Axis, MinibatchesType, ModelType, SelectionType
+from flowrl.ir.types import Axis, DType, MinibatchesType, ModelType, SelectionType, TensorType
 from flowrl.ops.control import ControlOp, SampleUntil, Scan
 from flowrl.ops.division import Division, Microbatches, Minibatches
 from flowrl.ops.model import Generate, ModelOp, Update
+from flowrl.ops.move import Transfer
 
 PAIR = 2.0
 """Samples a prompt in data that brings its own: the chosen and the rejected one."""
+
+BYTES = {DType.F32: 4, DType.I32: 4, DType.BOOL: 1, DType.ROW: 8}
+INDEX_BYTES = 8
 
 
 @attrs.frozen
@@ -65,6 +69,29 @@ class Task:
         return f"{self.name} {self.kind} {self.seat.role}"
 
 
+@attrs.frozen
+class Move:
+    """One value that moves, or one model that is laid out anew.
+
+    Attributes:
+        name: of its result in the printed graph, as of a task.
+        node: the `transfer` or `reshard`.
+        elements: of the value, each time; 0 of a model.
+        times: how often it moves in a step.
+    """
+
+    name: str
+    node: Node
+    elements: float
+    times: float
+
+    @property
+    def bytes(self) -> float:
+        """Of the value, each time; rows of the data and selections count as numbers."""
+        kind = self.node.args[0].type
+        return self.elements * (BYTES[kind.dtype] if isinstance(kind, TensorType) else INDEX_BYTES)
+
+
 def tasks_of(graph: Graph, workload: Workload) -> tuple[Task, ...]:
     """Return the ops of a graph that run a model, in the order of the program.
 
@@ -75,7 +102,17 @@ def tasks_of(graph: Graph, workload: Workload) -> tuple[Task, ...]:
         graph: of any stage; `passes` are known after `split_losses`.
         workload: how many prompts a step has, and how long sequences are expected to be.
     """
-    return tuple(_Walk(workload).of(graph))
+    return tuple(_Walk(workload).of(graph).tasks)
+
+
+def moves_of(graph: Graph, workload: Workload) -> tuple[Move, ...]:
+    """Return what moves in a lowered graph, in the order of the program.
+
+    Args:
+        graph: after `insert_transfers`.
+        workload: as of `tasks_of`.
+    """
+    return tuple(_Walk(workload).of(graph).moves)
 
 
 def seats_of(tasks: tuple[Task, ...]) -> tuple[Seat, ...]:
@@ -89,16 +126,23 @@ class _Walk:
     def __init__(self, workload: Workload) -> None:
         self.workload = workload
         self.tasks: list[Task] = []
+        self.moves: list[Move] = []
+        self.usual = {
+            "prompt": workload.prompts,
+            "sample": PAIR,
+            "context": workload.prompt_tokens.mean,
+            "token": workload.response_tokens.mean,
+        }
         self.sizes: dict[Axis, float] = {}
         self.behind: dict[Value, frozenset[int]] = {}
         self.turns: dict[Value, float] = {}
 
-    def of(self, graph: Graph) -> list[Task]:
+    def of(self, graph: Graph) -> "_Walk":
         for _, value in graph.inputs:
             self._measure(value)
             self.behind[value] = frozenset()
         self._graph(graph, 1, "", frozenset())
-        return self.tasks
+        return self
 
     def _graph(self, graph: Graph, times: float, prefix: str, first: frozenset[int]) -> None:
         """Walk nodes; `first` are the tasks before anything of this graph."""
@@ -112,6 +156,9 @@ class _Walk:
             if isinstance(node.op, ModelOp):
                 self.tasks.append(self._task(node, node.op, times, prefix + number, behind))
                 behind = frozenset({len(self.tasks) - 1})
+            if isinstance(node.op, Transfer):
+                elements = self._elements(node.args[0])
+                self.moves.append(Move(prefix + number, node, elements, times))
             self.behind.update(dict.fromkeys(node.results, behind))
 
     def _task(
@@ -156,8 +203,13 @@ class _Walk:
     def _measure(self, value: Value) -> None:
         """Give the axes of an input that are not known yet the sizes of the workload."""
         for axis in value.axes:
-            size = {"prompt": self.workload.prompts, "sample": PAIR}.get(axis.name, 1.0)
-            self.sizes.setdefault(axis, size)
+            self.sizes.setdefault(axis, self.usual.get(axis.name, 1.0))
+
+    def _elements(self, value: Value) -> float:
+        axes = value.axes
+        if isinstance(value.type, SelectionType):
+            axes = tuple(new for _, new in value.type.axes if new.name in ("prompt", "sample"))
+        return 0.0 if isinstance(value.type, ModelType) else prod(self.sizes[a] for a in axes)
 
     def _measure_results(self, node: Node) -> None:
         """Give the axes that a node makes their expected sizes."""

@@ -7,7 +7,7 @@ from flowrl.compiler.cluster import Cluster
 from flowrl.compiler.cost.lengths import Lengths
 from flowrl.compiler.cost.workload import Workload
 from flowrl.compiler.pipeline import compile_graph
-from flowrl.compiler.tasks import seats_of, tasks_of
+from flowrl.compiler.tasks import moves_of, seats_of, tasks_of
 from flowrl.config.programs import builtin_programs, load_program
 from programs.dapo import dapo
 from programs.dpo import dpo
@@ -118,3 +118,32 @@ def test_every_task_has_work_and_comes_after_what_it_needs(name):
         assert task.times > 0
         assert task.sequences > 0 or task.kind in ("snapshot", "ema")
         assert all(0 <= before < number for before in task.after)
+
+
+def test_what_moves_between_pools_is_counted_in_bytes():
+    graph = compile_graph(ppo.trace({"minibatch": 16}).graph, CLUSTERS[2])
+
+    moves = {
+        f"{m.name} {m.node.args[0].type}": (m.bytes, m.times) for m in moves_of(graph, WORKLOAD)
+    }
+
+    assert moves == snapshot(
+        {
+            "%0 model<policy>": (0.0, 1),
+            "%2 row[prompt]": (512, 1),
+            "%3 i32[prompt, sample, token]": (76800.0, 1),
+            "%5 selection[prompt'2, sample'2, token'2, context'2]": (512, 1),
+            "%11 i32[prompt'2, context'2]": (25600.0, 1),
+            "%12 i32[prompt'2, sample'2, token'2]": (76800.0, 1),
+            "%15 f32[prompt'2, sample'2, token'2]{reference.0 T=1}": (76800.0, 1),
+            "%18 f32[prompt'2, sample'2]": (256, 1),
+            "%20 f32[prompt'2, sample'2, token'2]": (76800.0, 1),
+            "%24/%0 i32[prompt'3, context'3]": (6400.0, 8),
+            "%24/%1 i32[prompt'3, sample'3, token'3]": (19200.0, 8),
+            "%24/%2 f32[prompt'3, sample'3, token'3]{policy.0 T=1 sampled}": (19200.0, 8),
+            "%24/%3 f32[prompt'3, sample'3, token'3]": (19200.0, 8),
+            "%24/%4 bool[prompt'3, sample'3, token'3]": (4800.0, 8),
+            "%24/%5 i32[prompt'3, sample'3]": (64.0, 8),
+            "%24/%7 f32[prompt'3, sample'3, token'3]": (19200.0, 8),
+        }
+    )
