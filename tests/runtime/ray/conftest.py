@@ -1,5 +1,7 @@
 """One Ray for the session, whose workers pass from test to test."""
 
+from contextlib import contextmanager
+
 import pytest
 import ray
 
@@ -57,6 +59,17 @@ def pools(crew):
         return made
 
     return pools
+
+
+@pytest.fixture
+def kept(monkeypatch, pools):
+    """Runs take the session's workers, rather than start their own."""
+
+    @contextmanager
+    def started(spec):
+        yield pools(**{pool.name: pool.workers for pool in spec.pools})
+
+    monkeypatch.setattr("flowrl.train.on_ray.started", started)
 
 
 @pytest.fixture

@@ -1,7 +1,5 @@
 """Rewards that models give, on Ray."""
 
-from contextlib import contextmanager
-
 import pytest
 
 from tests.runtime.ray.conftest import HELD_OUT
@@ -20,14 +18,8 @@ cpus = 0.25
 
 
 @pytest.fixture
-def judged(heldout, monkeypatch, pools):
+def judged(heldout, kept):
     """A run's folder with a reward model of another tokenizer; runs take the session's workers."""
-
-    @contextmanager
-    def started(spec):
-        yield pools(**{pool.name: pool.workers for pool in spec.pools})
-
-    monkeypatch.setattr("flowrl.train.on_ray.started", started)
     make_judge(heldout.path / "judge", merging_tokenizer())
     (heldout.path / "reinforce.py").write_text(REINFORCE)
     (heldout.path / "handed.py").write_text(HANDED)

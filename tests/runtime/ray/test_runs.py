@@ -1,7 +1,6 @@
 """Whole runs on Ray are as in one process."""
 
 import re
-from contextlib import contextmanager
 
 import pytest
 from inline_snapshot import snapshot
@@ -10,16 +9,7 @@ from flowrl.errors import DataError, RunFileError
 from tests.runtime.ray.conftest import HELD_OUT, POOLS
 from tests.train.conftest import SCORED
 
-
-@pytest.fixture(autouse=True)
-def kept(monkeypatch, pools):
-    """Runs take the session's workers, rather than start their own."""
-
-    @contextmanager
-    def started(spec):
-        yield pools(**{pool.name: pool.workers for pool in spec.pools})
-
-    monkeypatch.setattr("flowrl.train.on_ray.started", started)
+pytestmark = pytest.mark.usefixtures("kept")
 
 
 @pytest.mark.parametrize("program", ["ppo", "sft"])
