@@ -1,19 +1,21 @@
 """The exact search of a placement: pools, GPUs, layouts, residency."""
 
-from flowrl.compiler.cost.memory import Residency
+from flowrl.compiler.search.best import best_placement
 from flowrl.compiler.search.constraints import Constraints
 from flowrl.compiler.search.costs import Bytes, Costs, Use
 from flowrl.compiler.search.found import Found, PlacedPool, PlacedSeat
-from flowrl.compiler.search.search import best_placement
+from flowrl.compiler.search.models import ModelCosts
+from flowrl.compiler.search.search import search
 
 __all__ = [
     "Bytes",
     "Constraints",
     "Costs",
     "Found",
+    "ModelCosts",
     "PlacedPool",
     "PlacedSeat",
-    "Residency",
     "Use",
     "best_placement",
+    "search",
 ]

@@ -7,6 +7,7 @@ import attrs
 from flowrl.compiler.cost.memory import Residency
 from flowrl.compiler.search.space import Block, Shape, sizes
 from flowrl.compiler.tasks import Seat
+from flowrl.errors import RunFileError, nearest
 from flowrl.ir.layout import Layout
 
 
@@ -44,12 +45,26 @@ class Constraints:
         A model that is trained scores where it is, unless its score seat is named here.
         """
         trained = {seat.role for seat in all_seats if seat.use == "train"}
-        named = {*self.pools, *self.layouts, *self.residencies}.union(*self.together, *self.apart)
         return tuple(
             seat
             for seat in all_seats
-            if seat.use != "score" or seat.role not in trained or seat in named
+            if seat.use != "score" or seat.role not in trained or seat in self.named
         )
+
+    @property
+    def named(self) -> set[Seat]:
+        """The seats that anything is decided for."""
+        each = {*self.pools, *self.layouts, *self.residencies}
+        return each.union(*self.together, *self.apart)
+
+    def check(self, seats: Sequence[Seat]) -> None:
+        """Raise RunFileError if a decision is for none of the seats."""
+        for seat in sorted(self.named - set(seats), key=str):
+            known = [str(its) for its in seats]
+            raise RunFileError(
+                f"`{seat}` is placed, but no op of the program uses it{nearest(str(seat), known)}",
+                hint=f"the program uses {', '.join(known)}",
+            )
 
     def allow(self, seats: Sequence[Seat], groups: Sequence[int]) -> bool:
         """Return whether seats may share pools so; `groups` is the pool of each, by number."""

@@ -54,7 +54,9 @@ class Costs(Protocol):
     both lie in one node, but not on which of several equal nodes.
     """
 
-    machines: Machines
+    @property
+    def machines(self) -> Machines:
+        """The GPUs that there are."""
 
     def layouts(self, seat: Seat, ranks: range) -> Sequence[Layout]:
         """Return the layouts that a seat may have, in order of preference among equals."""

@@ -1,37 +1,31 @@
-"""The best placement of a step's seats."""
+"""The search of a placement for a target."""
 
 from collections.abc import Sequence
 
-from flowrl.compiler.search.bound import Bounds
-from flowrl.compiler.search.branch import best
+from flowrl.compiler.search.best import FREE, best_placement
 from flowrl.compiler.search.constraints import Constraints
-from flowrl.compiler.search.costs import Costs
-from flowrl.compiler.search.found import Found, found
-from flowrl.compiler.search.table import Table
-from flowrl.compiler.search.tree import Tree
-from flowrl.compiler.tasks import Task
-
-FREE = Constraints()
-"""Nothing is decided."""
+from flowrl.compiler.search.found import Found
+from flowrl.compiler.search.models import ModelCosts
+from flowrl.compiler.search.refusal import refusal
+from flowrl.compiler.target import Target
+from flowrl.compiler.tasks import Task, seats_of
 
 
-def best_placement(
-    tasks: Sequence[Task], costs: Costs, constraints: Constraints = FREE
-) -> Found | None:
-    """Return the placement of least step seconds, or None if nothing fits.
-
-    Exact over this space: every partition of the seats into pools; every size of `space.sizes` for
-    a pool, in one block of equal nodes, packed by `space.pack`; every layout and residency that
-    `costs` offers; all that `constraints` keep. Of equals the one with fewest GPUs, then with
-    fewest bytes moved over links, then the first in the order of the search, is taken: the same
-    each time.
+def search(tasks: Sequence[Task], target: Target, constraints: Constraints = FREE) -> Found:
+    """Return the placement of least step seconds; see `best_placement` for the space searched.
 
     Args:
-        tasks: of a step, in program order.
-        costs: seconds and bytes; asked once for each question.
+        tasks: of a step, in program order; see `tasks_of`.
+        target: machines, models, the work of a step, measured speeds.
         constraints: what the user has decided.
+
+    Raises:
+        ProgramError: nothing fits. It itemises the peak of the placement that lacks least, and
+            names the cheapest fix of those that the same search found to help.
+        RunFileError: constraints name a seat that no task takes, or allow no placement at all.
     """
-    tree = Tree(Table(tasks, costs, constraints))
-    bounds = Bounds(tree)
-    node, counts = best(tree, bounds)
-    return None if node is None else found(node, bounds, counts, constraints)
+    constraints.check(seats_of(tuple(tasks)))
+    found = best_placement(tasks, ModelCosts(target, tuple(tasks)), constraints)
+    if found is None:
+        raise refusal(tasks, target, constraints)
+    return found

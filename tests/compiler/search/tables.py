@@ -65,6 +65,9 @@ class TableCosts:
         gone = residency in ("offload", "drop", "alias")
         return Bytes(awake, 0 if gone else asleep, asleep if residency == "offload" else 0)
 
+    def items(self, use, residency):
+        return {"everything": self.memory(use, residency).awake}
+
     def capacity(self, ranks):
         return self.memory_bytes, 12
 

@@ -1,0 +1,81 @@
+"""What a user reads when nothing fits: what lacks, and the cheapest change that helps."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from flowrl.compiler.search.best import best_placement
+from flowrl.compiler.search.constraints import Constraints
+from flowrl.compiler.search.fixes import Fix, all_small_fixes, more_gpus, small_fixes
+from flowrl.compiler.search.found import Found
+from flowrl.compiler.search.models import ModelCosts
+from flowrl.compiler.search.nearest import Peak, nearest
+from flowrl.compiler.target import Target
+from flowrl.compiler.tasks import Task
+from flowrl.errors import FlowrlError, ProgramError, RunFileError
+
+Helped = tuple[Fix, Found]
+
+
+def refusal(tasks: Sequence[Task], target: Target, constraints: Constraints) -> FlowrlError:
+    """Return the error for a step that fits nowhere.
+
+    It itemises the placement that lacks least. Every fix is tried by the same exact search; the
+    cheapest is the one with the fastest step on the same GPUs, or else the fewest more GPUs.
+    """
+    peak = nearest(tasks, ModelCosts(target, tuple(tasks)), constraints)
+    if peak is None:
+        return RunFileError(
+            f"no placement on {target.machines} keeps what is fixed: {constraints}",
+            hint="check that pools have their layouts' sizes, and that the GPUs suffice for all",
+        )
+    memory = "a GPU" if peak.working else "host memory a GPU"
+    return ProgramError(
+        f"the step doesn't fit on {target.machines}: of all placements, the one that lacks least "
+        f"needs {_gb(peak.lacks)} more than the {_gb(peak.capacity)} of {memory}",
+        where=_where(peak),
+        hint=_hint(_helped(tasks, target, constraints)),
+    )
+
+
+def _helped(tasks: Sequence[Task], target: Target, constraints: Constraints) -> list[Helped]:
+    """Return the fixes that help, the cheapest first."""
+    helped = []
+    for fixes in small_fixes(target, constraints):
+        helped += _first(tasks, fixes)
+    if helped:
+        return sorted(helped, key=lambda its: its[1].seconds)
+    return _first(tasks, [all_small_fixes(target, constraints), *more_gpus(target, constraints)])
+
+
+def _first(tasks: Sequence[Task], fixes: Iterable[Fix]) -> list[Helped]:
+    """Return the first fix that helps, if one does."""
+    for fix in fixes:
+        found = best_placement(tasks, ModelCosts(fix.target, tuple(tasks)), fix.constraints)
+        if found:
+            return [(fix, found)]
+    return []
+
+
+def _where(peak: Peak) -> str:
+    rows = [f"  on {peak.gpus} GPUs, while {peak.working} works: {_sizes(peak.items)}"]
+    if not peak.working:
+        rows = [f"  in the host memory of {peak.gpus} GPUs: {_sizes(peak.others)}"]
+    elif peak.others:
+        rows.append(f"  and meanwhile {_sizes(peak.others)}")
+    return "\n".join(rows)
+
+
+def _hint(helped: Sequence[Helped]) -> str:
+    if not helped:
+        return "take smaller models, or GPUs with more memory"
+    (fix, found), *others = helped
+    text = f"{fix.text}: a step of {found.seconds:.3g} s"
+    also = "; or ".join(f"{other.text} ({its.seconds:.3g} s)" for other, its in others)
+    return f"{text}; or {also}" if also else text
+
+
+def _sizes(items: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} {_gb(size)}" for name, size in items.items() if size)
+
+
+def _gb(size: int) -> str:
+    return f"{size / 1e9:.1f} GB"
