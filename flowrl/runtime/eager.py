@@ -65,6 +65,8 @@ class Session(GraphBuilder):
     def __init__(self, host: Host) -> None:
         super().__init__("session")
         self.host, self.steps = host, -1
+        self.judges: dict[str, Value] = {}
+        """The models that give rewards, by the reward's name."""
 
     def begin(self) -> None:
         """Start the next step: other seeds, the next learning rate."""
@@ -87,6 +89,10 @@ class Session(GraphBuilder):
         """Return a buffer's first rows: none."""
         tensors = {leaf: type for leaf, type in types.items() if isinstance(type, TensorType)}
         return {leaf: self.value(t, no_rows(t.dtype, len(t.axes))) for leaf, t in tensors.items()}
+
+    def models_of(self, rewards: Sequence[str]) -> dict[str, Value]:
+        """Return the model of each of these rewards that a model gives."""
+        return {name: self.judges[name] for name in rewards if name in self.judges}
 
     def report(self, name: str, rewards: Value) -> None:
         """Do nothing: the caller has the rewards at hand."""

@@ -126,7 +126,7 @@ def _load_model(
     role = uses.role
     host.models[role] = Resident(role, _engine(role, setup, uses))
     own, writer = tokenizers.get(role), tokenizers.get(tokenizing)
-    if read := reader_of(uses, setup.model.path, own, writer):
+    if not uses.reads_tokens and (read := reader_of(role, setup.model.path, own, writer)):
         host.readers[role] = read
 
 

@@ -98,9 +98,9 @@ def forward(it: Evaluator, node: Node, args: list[Any], path: Path) -> Sequence[
     """Return what a model says of tokens, by a forward pass."""
     handle, context, tokens, *rows = args
     name, temperature = _output(node.op)
-    read = it.host.readers.get(handle.resident.role)
+    read = it.host.readers.get(handle.resident.role) if rows else None
     with it.host.timed("score"):
-        batch = read(rows[0], tokens) if read else sequences(context, tokens)
+        batch = read(rows[0], tokens) if read else _own_tokens(it, handle, context, tokens)
         result = handle.engine.forward(batch, (name,), temperature)[name]
     return (Ragged(result, tokens.lengths[:-1] if name == "rewards" else tokens.lengths),)
 
@@ -115,6 +115,22 @@ def bootstrap(it: Evaluator, node: Node, args: list[Any], path: Path) -> Sequenc
         found = handle.engine.forward(batch, ("end_values",), 1.0)["end_values"]
     after = found.new_zeros(len(every)).index_copy(0, cut, found)
     return (Ragged(after, tokens.lengths[:-1]),)
+
+
+def _own_tokens(it: Evaluator, handle: Handle, context: Ragged, tokens: Ragged) -> Sequences:
+    """Return tokens as a model reads them.
+
+    Raises:
+        EngineError: they are of another tokenizer than the model's.
+    """
+    role = handle.resident.role
+    if role in it.host.readers:
+        raise EngineError(
+            f"`{role}` has another tokenizer than these completions: it can only be frozen, and "
+            "give one reward a sample",
+            hint="take a model with the same tokenizer",
+        )
+    return sequences(context, tokens)
 
 
 def _output(op: Op) -> tuple[str, float]:
@@ -177,7 +193,7 @@ def update(it: Evaluator, node: Node, args: list[Any], path: Path) -> Sequence[A
     captured = args[len(args) - op.loss.captures() :]
     with it.host.timed("update"):
         loss = GraphLoss(op, captured, tokens, handle.version, partial(it.run, path=path))
-        batch = sequences(context, tokens)
+        batch = _own_tokens(it, handle, context, tokens)
         done = handle.engine.update(batch, op.reads, op.temperature, loss, it.host.step)
         stats = [done.stats[name] for name in ("loss", "grad_norm", "learning_rate")]
         stats += loss.metrics(done.new)

@@ -11,7 +11,7 @@ from jinja2 import TemplateError
 from flowrl.errors import EngineError
 from flowrl.functional.ragged import Ragged
 from flowrl.ir.graph import Graph
-from flowrl.ops.uses import Uses, tokenizing_role, uses_of
+from flowrl.ops.uses import tokenizing_role, uses_of
 from flowrl.runtime.engine import Sequences
 from flowrl.runtime.host import Decoder
 from flowrl.runtime.places import parents
@@ -111,21 +111,21 @@ class TextReader:
             ) from error
 
 
-def reader_of(uses: Uses, path: str, own: Any, writer: Any) -> TextReader | None:
+def reader_of(role: str, path: str, own: Any, writer: Any) -> TextReader | None:
     """Return what reads text for a model, or nothing if tokens go straight to it.
 
     Args:
-        uses: what the graph does with the model.
+        role: of the model.
         path: its folder or hub name.
         own: its tokenizer.
         writer: the tokenizer of the completions.
     """
-    if uses.reads_tokens or own is None or writer is None or same_tokens(own, writer):
+    if own is None or writer is None or same_tokens(own, writer):
         return None
     from transformers import AutoConfig
 
     config = AutoConfig.from_pretrained(path).get_text_config()
-    return TextReader(uses.role, writer, own, config.pad_token_id)
+    return TextReader(role, writer, own, config.pad_token_id)
 
 
 def check_tokenizers(graph: Graph, tokenizers: Mapping[str, Any]) -> None:

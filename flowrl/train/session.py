@@ -22,6 +22,7 @@ from flowrl.runtime.eager import Session
 from flowrl.runtime.engine import Sampling, load
 from flowrl.runtime.host import Handle, Host, Resident
 from flowrl.runtime.models import ModelSpec
+from flowrl.runtime.reading import reader_of
 from flowrl.runtime.rows import Row
 from flowrl.runtime.schedule import TrainerOptions
 
@@ -56,12 +57,15 @@ class EagerSession:
     ) -> None:
         self.sampling = _options(Sampling, sampling, "sampling")
         self.optimizer = _options(TrainerOptions, optimizer, "optimizer")
-        specs = {name: RewardSpec(function=f) for name, f in (rewards or {}).items()}
+        self.functions = dict(rewards or {})
+        specs = {name: RewardSpec(function=f) for name, f in self.functions.items()}
         self.pool = RewardPool(specs, workers=0, folder=Path.cwd())
         self.host = Host(seed=seed, score=score_function(self.pool, "fail"))
         self.host.generators, self.host.sampling, self.host.decoders = {}, {}, {}
         self.builder = Session(self.host)
         self.tokenizer: Any = None
+        self.judges: dict[str, tuple[str, Any]] = {}
+        """Folder and tokenizer of each reward model, by role."""
 
     def model(
         self,
@@ -74,6 +78,9 @@ class EagerSession:
     ) -> Model:
         """Load a model into a role; a language model can be sampled from, and any be trained.
 
+        A reward model gives the reward of its role's name, too, if no function does. With another
+        tokenizer than the last language model's it reads text, and can't be trained.
+
         Args:
             role: the program's name for it.
             path: a transformers folder or hub name.
@@ -83,6 +90,7 @@ class EagerSession:
 
         Raises:
             EngineError: the folder has no such model.
+            DataError: the folder of a language or reward model has no tokenizer.
         """
         spec = ModelSpec(path, head, dtype, device)
         engine = load("train", "torch")(spec, self.optimizer, head=head, role=role)
@@ -98,7 +106,17 @@ class EagerSession:
             self.host.decoders = {**self.host.decoders, role: self.tokenizer}
         value = self.builder.value(ModelType(role), Handle(resident, 0))
         assert isinstance(value, Model)
+        if head == "reward":
+            self.judges[role] = path, load_tokenizer(path)
+            if role not in self.functions:
+                self.builder.judges[role] = value
+        self._let_judges_read()
         return value
+
+    def _let_judges_read(self) -> None:
+        """Let reward models whose tokenizer is not the last language model's read text."""
+        made = {n: reader_of(n, *judge, self.tokenizer) for n, judge in self.judges.items()}
+        self.host.readers = {name: read for name, read in made.items() if read}
 
     def prompts(self, texts: Sequence[str], **columns: Sequence[Any]) -> Prompts:
         """Return prompts, encoded by the tokenizer of the last language model loaded.

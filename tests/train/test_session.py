@@ -4,8 +4,11 @@ import pytest
 from inline_snapshot import snapshot
 
 import flowrl as fl
+from flowrl import ops
+from flowrl.errors import EngineError
 from flowrl.runtime.engine import Sampling
 from flowrl.runtime.schedule import TrainerOptions
+from tests.train.judges import make_judge, merging_tokenizer, piped
 
 
 def test_a_session_is_a_class():
@@ -60,3 +63,45 @@ help: the keys of [sampling] are temperature, top_p, top_k, max_tokens, min_toke
 """,
         ]
     )
+
+
+@pytest.fixture
+def judged(tmp_path, model):
+    """A session with a policy, and a reward model with another tokenizer."""
+    folder = make_judge(tmp_path / "judge", merging_tokenizer())
+    with fl.session(sampling={"max_tokens": 4}) as made:
+        judge = made.model("helpful", str(folder), head="reward")
+        yield made, made.model("policy", str(model)), judge, folder
+
+
+def test_a_reward_model_of_a_session_reads_text_and_gives_the_reward_of_its_name(judged):
+    made, policy, judge, folder = judged
+    rollouts = ops.generate(policy, made.prompts(["a0:", "b1:"]), n=2)
+
+    _, given = ops.score(judge, rollouts)
+    _, named = ops.score("helpful", rollouts)
+
+    texts = [
+        made.tokenizer.decode(row, skip_special_tokens=True) for row in rollouts.tokens.data.rows()
+    ]
+    whole = [
+        f"{prompt}{text}" for prompt, text in zip(["a0:", "a0:", "b1:", "b1:"], texts, strict=True)
+    ]
+    assert given.data.values.tolist() == pytest.approx(piped(folder, whole), abs=1e-5)
+    assert named.data.values.tolist() == given.data.values.tolist()
+
+
+def test_a_reward_model_with_another_tokenizer_is_not_trained(judged):
+    made, policy, judge, _ = judged
+    rollouts = ops.generate(policy, made.prompts(["a0:"]), n=2)
+
+    with pytest.raises(EngineError) as refused:
+        ops.update(judge, lambda new: new.rewards.mean(), rollouts)
+
+    assert str(refused.value) == snapshot("""\
+update: `helpful` has another tokenizer than these completions: it can only be frozen, and give one reward a sample
+  test_session.py:99
+   99 |         ops.update(judge, lambda new: new.rewards.mean(), rollouts)
+                ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+help: take a model with the same tokenizer\
+""")
