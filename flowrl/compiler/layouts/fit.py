@@ -33,7 +33,7 @@ def _misfits(shape: ModelShape, layout: Layout) -> Iterator[str]:
     if layout.ep > 1 and not shape.experts:
         yield "`ep` divides experts, and it has none"
     if shape.experts and experts > shape.experts:
-        yield f"{experts} ranks have no {shape.experts} experts to divide"
+        yield f"it has {shape.experts} experts for {experts} ranks"
     for parameter, section in _divided(shape, layout) if layout.tp > 1 else ():
         if not section.fits(layout.tp):
             units = f"{section.size // section.unit} heads" if section.unit > 1 else section.size
