@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from cyclopts import App, CycloptsError, Parameter
 
-from flowrl.errors import FlowrlError
+from flowrl.errors import FlowrlError, RunFileError
 
 Stage = Literal["traced", "simplify", "losses", "place", "layout", "transfer", "plan"]
 Format = Literal["text", "mermaid", "dot", "svg"]
@@ -65,6 +65,37 @@ def diff(a: str, b: str, /, *, set: Sets = ()) -> None:
     from flowrl.report.subject import traced_of
 
     _tell(difference(traced_of(a, ()).graph, traced_of(b, set).graph))
+
+
+@app.command
+def plan(
+    file: Path | None = None,
+    /,
+    *,
+    cluster: str | None = None,
+    lengths: str | None = None,
+    diff: tuple[Path, Path] | None = None,
+    set: Sets = (),
+) -> None:
+    """Print where a run file's program would run, what it would take, and what holds it up.
+
+    Args:
+        file: The run file.
+        cluster: The GPUs, as in `8xH100` or `2x8xH100 + 8xA100-80G`, instead of the run file's.
+        lengths: Tokens of prompts and responses: `256:600`, or `256:600/2048` with a maximum.
+        diff: Two run files: print in which lines their plans differ.
+        set: `key=value`, laid over the run file, as in `train.prompts_per_step=256`.
+    """
+    from flowrl.report.plan import plan_difference, plan_text, settings
+
+    sets = (*settings(cluster, lengths), *set)
+    if diff is not None:
+        _tell(plan_difference(str(diff[0]), str(diff[1]), sets))
+    elif file is not None:
+        _tell(plan_text(str(file), sets))
+    else:
+        hint = "`flowrl plan FILE`, or `flowrl plan --diff A B`"
+        raise RunFileError("expected a run file to plan", hint=hint)
 
 
 @app.command

@@ -1,0 +1,71 @@
+"""From a program and a target to pools, layouts and the lowered graph."""
+
+from collections.abc import Callable
+
+import attrs
+
+from flowrl.compiler.cluster import OTHER_ROLES, Cluster
+from flowrl.compiler.losses import split_losses
+from flowrl.compiler.pipeline import compile_graph
+from flowrl.compiler.search import Constraints, Found, search
+from flowrl.compiler.simplify import simplify
+from flowrl.compiler.target import Target
+from flowrl.compiler.tasks import Seat, Task, seats_of, tasks_of
+from flowrl.ir.graph import Graph
+from flowrl.ir.plan import Pool
+
+Decided = Callable[[tuple[Seat, ...]], Constraints]
+"""What the user has decided about these seats."""
+
+
+@attrs.frozen(eq=False)
+class Planned:
+    """A program with a place for everything.
+
+    Attributes:
+        target: what it was planned for.
+        tasks: of a step.
+        found: the placement, with its predicted seconds.
+        cluster: the same as pools.
+        graph: lowered for them.
+    """
+
+    target: Target
+    tasks: tuple[Task, ...]
+    found: Found
+    cluster: Cluster
+    graph: Graph
+
+
+def plan_step(graph: Graph, target: Target, decided: Decided) -> Planned:
+    """Choose pools, layouts and residencies for a program, and lower it for them.
+
+    Args:
+        graph: the program's, as traced.
+        target: machines, models, work and speeds.
+        decided: gives the user's constraints.
+
+    Raises:
+        ProgramError: nothing fits; it is itemised, with the cheapest fix.
+        RunFileError: what is decided allows no placement.
+    """
+    simple = split_losses(simplify(graph, Cluster()), Cluster())
+    tasks = tasks_of(simple, target.workload)
+    found = search(tasks, target, decided(seats_of(tasks)))
+    cluster = placed(found)
+    return Planned(target, tasks, found, cluster, compile_graph(graph, cluster))
+
+
+def placed(found: Found) -> Cluster:
+    """Return a placement as pools; data and rewards have one of their own, without GPUs."""
+    pools = [
+        Pool(
+            pool.name,
+            len(pool.ranks),
+            tuple(map(str, pool.seats)),
+            {str(seat): str(found.seats[seat].layout) for seat in pool.seats},
+            pool.ranks[0],
+        )
+        for pool in found.pools
+    ]
+    return Cluster((*pools, Pool("data", 0, OTHER_ROLES)))

@@ -1,0 +1,107 @@
+"""What a run file says to the planner: machines, models, lengths, and what is decided already."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from flowrl.compiler.cost import Lengths, Profile, Settings, Workload
+from flowrl.compiler.hardware import Machines
+from flowrl.compiler.search import Constraints
+from flowrl.compiler.shapes import ModelShape, known_shape
+from flowrl.compiler.target import Target
+from flowrl.compiler.tasks import Seat
+from flowrl.config.check import cluster_of
+from flowrl.config.run_file import RunFile
+from flowrl.errors import EngineError, RunFileError
+from flowrl.ir.graph import Graph
+from flowrl.ir.layout import Layout
+from flowrl.ops.uses import Uses, uses_of
+
+BYTES = {"float32": 4, "bfloat16": 2, "float64": 8}
+MOMENTS = 8
+"""Bytes of AdamW's two running means of one weight, in float32."""
+
+
+def target_of(run: RunFile, graph: Graph) -> Target:
+    """Return what a run file plans for.
+
+    Args:
+        run: the run file.
+        graph: its program, after `simplify`: models that nothing reads are left out.
+
+    Raises:
+        RunFileError: it names no machines, or lengths that are none.
+        EngineError: a model's sizes aren't known.
+        DataError: the profile can't be read.
+    """
+    if run.cluster.machines is None:
+        raise RunFileError(
+            "there are no machines to plan for",
+            where=f"  {run.source.file.name}",
+            hint='name them: `[cluster] machines = "8xH100"`, or `flowrl plan --cluster 8xH100`',
+        )
+    uses = uses_of(graph)
+    return Target(
+        Machines.parse(run.cluster.machines),
+        {role: _shape(run, its) for role, its in uses.items()},
+        _workload(run, uses),
+        Profile.load(run.resolve(run.workload.profile)) if run.workload.profile else Profile(),
+    )
+
+
+def constraints_of(run: RunFile, seats: tuple[Seat, ...]) -> Constraints:
+    """Return what the pools of a run file decide: who lives where, on how many GPUs, laid out how.
+
+    A pool of no GPUs leaves their number open. Without pools, all is open.
+    """
+    if not run.cluster.pools:
+        return Constraints()
+    cluster = cluster_of(run)
+    layouts = {seat: cluster.layout_of(seat.role, seat.use) for seat in seats}
+    return Constraints(
+        pools={seat: cluster.pool_of(seat.role, seat.use) for seat in seats},
+        gpus={pool.name: pool.gpus for pool in cluster.pools if pool.gpus},
+        layouts={seat: Layout.parse(text) for seat, text in layouts.items() if text},
+    )
+
+
+def _shape(run: RunFile, uses: Uses) -> ModelShape:
+    table = run.roles[uses.role]
+    head, folder = table.head or uses.head, Path(run.resolve(table.path))
+    try:
+        if folder.exists():
+            return ModelShape.from_folder(folder, head)
+        return known_shape(table.path, head)
+    except EngineError as error:
+        where = run.where(f"models.{uses.role}") if uses.role in run.models else error.where
+        raise EngineError(error.problem, where=where, hint=error.hint) from None
+
+
+def _workload(run: RunFile, uses: Mapping[str, Uses]) -> Workload:
+    table = run.workload
+    generating = [role for role, its in uses.items() if its.generates]
+    most = max((run.engines.role(role).generate.max_tokens for role in generating), default=512)
+    response: Any = table.response_tokens or {"mean": most / 2, "max": most}
+    return Workload(
+        run.train.prompts_per_step,
+        Lengths.of(table.prompt_tokens, run.where("workload.prompt_tokens")),
+        Lengths.of(response, run.where("workload.response_tokens")),
+        table.rounds,
+        {role: _settings(run, role) for role in uses},
+    )
+
+
+def _settings(run: RunFile, role: str) -> Settings:
+    weight, engines = BYTES[run.roles[role].dtype], run.engines.role(role)
+    expected = run.workload.role(role)
+    together = engines.generate.sequences_per_block if engines.generate.engine == "hf" else None
+    return Settings(
+        weight_bytes=weight,
+        optimizer_bytes=MOMENTS + (BYTES["float32"] if weight == BYTES["bfloat16"] else 0),
+        kv_bytes=weight,
+        microbatch_tokens=engines.train.tokens_per_microbatch,
+        head_tokens=min(Settings().head_tokens, engines.train.tokens_per_microbatch),
+        checkpointing=expected.checkpointing,
+        sequences=expected.sequences or together,
+        kv_share=expected.kv_share,
+    )

@@ -1,0 +1,240 @@
+"""A plan as text: placement, seconds, what moves, memory, and what to look at first."""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from difflib import unified_diff
+
+from flowrl.compiler.cluster import Cluster
+from flowrl.compiler.forecast import Forecast, Occupancy, TaskForecast, forecast
+from flowrl.compiler.planning import Planned, plan_step
+from flowrl.compiler.simplify import simplify
+from flowrl.config.check import check_run, trace_run
+from flowrl.config.run_file import load_run_file
+from flowrl.config.target import constraints_of, target_of
+from flowrl.errors import RunFileError
+from flowrl.ir.plan import Pool
+
+BAR = 40
+"""Characters of a GPU's whole memory."""
+
+LETTERS = {
+    "weights": "W",
+    "gradients": "G",
+    "optimizer": "O",
+    "activations": "A",
+    "kv_cache": "K",
+    "engine": "E",
+    "buffers": "B",
+}
+ASLEEP = "z"
+LENGTHS = re.compile(
+    r"(?P<prompt>\d+)(/(?P<prompt_max>\d+))?:(?P<response>\d+)(/(?P<response_max>\d+))?"
+)
+PHASES = {"generate": "generate", "update": "update"}
+"""The phase of a kind of task; all others score."""
+
+SPENT = {
+    "compute": "in matrices",
+    "memory": "on memory traffic",
+    "network": "waiting for links",
+    "overhead": "launching and scheduling",
+    "tail": "waiting for the longest tenth of the sequences",
+}
+
+
+def plan_text(file: str, sets: Sequence[str]) -> str:
+    """Return the plan of a run file.
+
+    Args:
+        file: the run file.
+        sets: `key=value`, laid over it.
+
+    Raises:
+        FlowrlError: the run file or its program is wrong, or nothing fits.
+    """
+    return "\n".join(_lines(planned(file, sets)))
+
+
+def plan_difference(a: str, b: str, sets: Sequence[str]) -> str:
+    """Return the lines in which the plans of two run files differ, as a unified diff."""
+    first, second = (plan_text(file, sets).splitlines() for file in (a, b))
+    found = "\n".join(unified_diff(first, second, a, b, lineterm="", n=1))
+    return found or f"{a} and {b} have the same plan."
+
+
+def settings(cluster: str | None, lengths: str | None) -> tuple[str, ...]:
+    """Return what `--cluster` and `--lengths` set, as `key=value`.
+
+    Raises:
+        RunFileError: the lengths have another form.
+    """
+    sets = [] if cluster is None else [f'cluster.machines="{cluster}"']
+    if lengths is not None:
+        match = LENGTHS.fullmatch(lengths)
+        if not match:
+            raise RunFileError(
+                f"`--lengths {lengths}` says no lengths",
+                hint="write those of prompts and responses: `256:600`, or `256:600/2048` at most",
+            )
+        for name in ("prompt", "response"):
+            mean, most = match[name], match[f"{name}_max"]
+            text = f"{{ mean = {mean}, max = {most} }}" if most else mean
+            sets.append(f"workload.{name}_tokens={text}")
+    return tuple(sets)
+
+
+def planned(file: str, sets: Sequence[str]) -> Planned:
+    """Plan a run file; models aren't loaded, and no GPU is needed."""
+    run = load_run_file(file, sets)
+    traced = trace_run(run)
+    graph = simplify(traced.graph, Cluster())
+    check_run(run, graph, traced.program.inputs)
+    return plan_step(traced.graph, target_of(run, graph), lambda seats: constraints_of(run, seats))
+
+
+def _lines(plan: Planned) -> Iterator[str]:
+    predicted = forecast(plan)
+    yield f"{plan.graph.name} on {plan.target.machines}: {_seconds(predicted.seconds)} a step"
+    yield from ("", *_pools(plan))
+    yield from ("", *_tasks(predicted))
+    yield from ("", *_edges(predicted))
+    yield from ("", *_memory(predicted.memory))
+    yield from ("", *_phases(plan, predicted), "", bottleneck(predicted))
+
+
+def _pools(plan: Planned) -> Iterator[str]:
+    for pool in plan.cluster.pools:
+        yield f"pool {pool.name}: {_gpus(plan, pool)}"
+        seats = [
+            (str(seat), its) for seat, its in plan.found.seats.items() if its.pool == pool.name
+        ]
+        rows = [(f"  {seat}", str(its.layout), its.residency) for seat, its in seats]
+        yield from _table(rows or [(f"  {', '.join(pool.roles)}",)])
+
+
+def _gpus(plan: Planned, pool: Pool) -> str:
+    if not pool.gpus:
+        return "no GPUs"
+    kinds = dict.fromkeys(plan.target.machines.gpu(rank).name for rank in pool.ranks)
+    ranks = f"ranks {pool.ranks[0]}-{pool.ranks[-1]}" if pool.gpus > 1 else f"rank {pool.first}"
+    return f"{pool.gpus} {' and '.join(kinds)}, {ranks}"
+
+
+def _tasks(predicted: Forecast) -> Iterator[str]:
+    head = ("op", "line", "pool", "layout", "from", "seconds", *predicted.tasks[0].phase.terms)
+    rows = [
+        (
+            str(each.task),
+            each.task.loc,
+            each.pool,
+            each.layout,
+            _seconds(each.start),
+            *(_seconds(x) for x in (each.end - each.start, *each.phase.terms.values())),
+        )
+        for each in predicted.tasks
+    ]
+    yield from _table([head, *rows], right=range(4, 11))
+
+
+def _edges(predicted: Forecast) -> Iterator[str]:
+    head = ("edge", "of", "from", "to", "bytes", "of bound", "seconds")
+    rows = [
+        (
+            edge.name,
+            edge.what,
+            edge.source,
+            edge.target,
+            size(edge.bytes),
+            f"{edge.ratio:.2f}" if edge.ratio is not None else "",
+            _seconds(edge.seconds),
+        )
+        for edge in predicted.edges
+    ]
+    yield from _table([head, *rows], right=range(4, 7)) if rows else ["nothing moves"]
+
+
+def _memory(memory: Iterable[Occupancy]) -> Iterator[str]:
+    legend = ", ".join(f"{letter} {name.replace('_', ' ')}" for name, letter in LETTERS.items())
+    yield f"memory of the fullest GPU while each works ({legend}, {ASLEEP} asleep)"
+    rows = []
+    for of in memory:
+        items = [f"{name.replace('_', ' ')} {size(n)}" for name, n in of.items.items() if n]
+        others = [f"{seat} {size(n)}" for seat, n in of.asleep.items() if n]
+        asleep = f"; asleep: {', '.join(others)}" if others else ""
+        used = f"{size(of.total)} of {size(of.capacity)}"
+        rows.append((f"  {of.seat}", f"[{_bar(of)}]", used, ", ".join(items) + asleep))
+    yield from _table(rows)
+
+
+def _bar(of: Occupancy) -> str:
+    """Return a character for each fortieth of the memory, by what fills it."""
+    parts = [(LETTERS[name], n) for name, n in of.items.items()]
+    text, filled = "", 0
+    for letter, n in [*parts, (ASLEEP, sum(of.asleep.values()))]:
+        filled += n
+        text += letter * (round(BAR * filled / of.capacity) - len(text))
+    return text.ljust(BAR, ".")
+
+
+def _phases(plan: Planned, predicted: Forecast) -> Iterator[str]:
+    """Yield the seconds of each pool by phase; what is left, it waits."""
+    for pool in plan.cluster.pools:
+        its = [each for each in predicted.tasks if each.pool == pool.name]
+        spent: dict[str, float] = {}
+        for each in its:
+            phase = PHASES.get(each.task.kind, "score")
+            spent[phase] = spent.get(phase, 0.0) + each.end - each.start
+        if not its:
+            continue
+        spans = plan.found.spans
+        spent["weights"] = sum(
+            spans.computes[i] - spans.starts[i]
+            for i, each in enumerate(predicted.tasks)
+            if each.pool == pool.name
+        )
+        spent["waiting"] = max(0.0, predicted.seconds - sum(spent.values()))
+        shown = ", ".join(f"{name} {_seconds(s)}" for name, s in spent.items())
+        yield f"pool {pool.name}, seconds a step: {shown}"
+
+
+def bottleneck(predicted: Forecast) -> str:
+    """Return in a sentence which op takes longest, and what it spends that on."""
+
+    def took(each: TaskForecast) -> float:
+        return each.end - each.start
+
+    longest = max(predicted.tasks, key=took)
+    terms = longest.phase.terms
+    most = max(terms, key=lambda term: terms[term])
+    share = terms[most] / longest.phase.seconds if longest.phase.seconds else 0.0
+    return (
+        f"Bottleneck: `{longest.task}` ({longest.task.loc}) takes "
+        f"{took(longest) / predicted.seconds:.0%} of the step, {share:.0%} of that {SPENT[most]}."
+    )
+
+
+def _table(rows: Sequence[Sequence[str]], right: Iterable[int] = ()) -> Iterator[str]:
+    """Yield rows with their columns aligned, numbers to the right."""
+    right = set(right)
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = [
+            cell.rjust(width) if i in right else cell.ljust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        yield "  ".join(cells).rstrip()
+
+
+def size(count: float) -> str:
+    """Return bytes with three digits: `53.3 GB`."""
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if count < 999.5 or unit == "TB":
+            return f"{count:.3g} {unit}"
+        count /= 1000
+    raise AssertionError("the last unit takes all")
+
+
+def _seconds(seconds: float) -> str:
+    if seconds and seconds < 0.01:
+        return f"{seconds * 1000:.2g} ms"
+    return f"{seconds:.2f} s"

@@ -1,0 +1,132 @@
+"""Plans of run files: placement, seconds, edges, memory; nothing is loaded and no GPU is held."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from inline_snapshot import external_file, snapshot
+
+from flowrl.errors import FlowrlError, ProgramError
+from flowrl.report.plan import plan_difference, plan_text, planned, settings
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "plan"
+SMALL = tuple(
+    f'models.{role}.path="Qwen/Qwen2.5-1.5B"' for role in ("policy", "reference", "critic")
+)
+CLUSTERS = {
+    "1xH200": "1xH200",
+    "8xH100": "8xH100",
+    "4x8xA100": "4x8xA100-80G",
+    "mixed": "8xH100 + 8xA100-80G",
+}
+
+
+def example(name):
+    return str(EXAMPLES / f"{name}.toml")
+
+
+def small(name):
+    """Return what makes the models of an example fit on one GPU."""
+    roles = [text for text in SMALL if name == "ppo" or "critic" not in text]
+    return (*roles, *(['reward.reward={model="Qwen/Qwen2.5-1.5B"}'] if name == "ppo" else []))
+
+
+@pytest.mark.parametrize("cluster", CLUSTERS)
+@pytest.mark.parametrize("name", ["grpo", "ppo"])
+def test_plans_of_the_examples(name, cluster):
+    """`pytest --inline-snapshot=fix` writes them anew."""
+    sets = settings(CLUSTERS[cluster], None) + (small(name) if cluster == "1xH200" else ())
+
+    text = plan_text(example(name), sets)
+
+    assert text + "\n" == external_file(f"plans/{name}-{cluster}.txt")
+
+
+def test_what_does_not_fit_is_refused_with_its_peak_and_the_cheapest_fix():
+    with pytest.raises(ProgramError) as refused:
+        plan_text(example("ppo"), settings("1xH200", None))
+
+    assert str(refused.value) == snapshot("""\
+the step doesn't fit on 1xH200: of all placements, the one that lacks least needs 68.2 GB more than the 137.4 GB of host memory a GPU
+  in the host memory of 1 GPUs: policy.train (1, offload) 106.6 GB, critic.train (1, offload) 99.0 GB
+help: take 2 GPUs (2x1xH200): a step of 153 s\
+""")
+
+
+def test_a_run_file_without_machines():
+    with pytest.raises(FlowrlError) as refused:
+        plan_text(example("grpo"), ())
+
+    assert str(refused.value) == snapshot("""\
+there are no machines to plan for
+  grpo.toml
+help: name them: `[cluster] machines = "8xH100"`, or `flowrl plan --cluster 8xH100`\
+""")
+
+
+def test_lengths_on_the_command_line():
+    assert settings(None, "256:600") == snapshot(
+        ("workload.prompt_tokens=256", "workload.response_tokens=600")
+    )
+    assert settings("8xH100", "100/200:600/2048") == snapshot(
+        (
+            'cluster.machines="8xH100"',
+            "workload.prompt_tokens={ mean = 100, max = 200 }",
+            "workload.response_tokens={ mean = 600, max = 2048 }",
+        )
+    )
+    with pytest.raises(FlowrlError) as refused:
+        settings(None, "many")
+    assert str(refused.value) == snapshot("""\
+`--lengths many` says no lengths
+help: write those of prompts and responses: `256:600`, or `256:600/2048` at most\
+""")
+
+
+def test_longer_responses_take_longer():
+    cluster = settings("8xH100", None)
+    short, long = (
+        planned(example("grpo"), (*cluster, *settings(None, lengths))).found.seconds
+        for lengths in ("256:300/1024", "256:900/2048")
+    )
+
+    assert short < long
+
+
+def test_pools_of_the_run_file_are_kept():
+    pools = (
+        "cluster.pools.train={gpus=4, roles=['policy.train', 'reference'], layouts={'policy.train'='fsdp4'}}",
+        "cluster.pools.rollout={gpus=4, roles=['policy.generate', 'data', 'reward']}",
+    )
+
+    plan = planned(example("grpo"), (*settings("8xH100", None), *pools))
+
+    assert {
+        pool.name: (list(map(str, pool.seats)), len(pool.ranks)) for pool in plan.found.pools
+    } == {
+        "train": (["reference.score", "policy.train"], 4),
+        "rollout": (["policy.generate"], 4),
+    }
+    assert {str(s): str(its.layout) for s, its in plan.found.seats.items()}[
+        "policy.train"
+    ] == "fsdp4"
+
+
+def test_the_difference_of_two_plans():
+    text = plan_difference(example("grpo"), example("ppo"), settings("8xH100", None))
+
+    assert "-grpo on 8xH100" in text
+    assert any(line.startswith("+  critic.train") for line in text.splitlines())
+    same = plan_difference(example("grpo"), example("grpo"), settings("8xH100", None))
+    assert same.endswith("have the same plan.")
+
+
+def test_planning_imports_no_torch():
+    code = (
+        "import sys; from flowrl.report.plan import plan_text, settings; "
+        f"plan_text({example('grpo')!r}, settings('8xH100', None)); "
+        "sys.exit(any(name in sys.modules for name in ('torch', 'ray', 'transformers', 'numpy')))"
+    )
+
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
