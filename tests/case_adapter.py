@@ -17,6 +17,7 @@ from flowrl.functional import (
     losses,
     packing,
     progress,
+    ragged,
     reductions,
     rewards,
     surrogate,
@@ -354,7 +355,7 @@ def run_loss_mask(i, p):
 
 
 def run_pack(i, p):
-    packed = packing.pack(i["sequences"], **p)
+    packed = packing.pack(ragged.Ragged.of_rows(i["sequences"], torch.int64), **p)
     return {name: getattr(packed, name) for name in packed.__slots__ if name[0] != "_"}
 
 

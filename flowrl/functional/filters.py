@@ -89,6 +89,8 @@ def dynamic_filter(
 ) -> Selection[Key]:
     """Read rounds of groups, in order, until `target` of them have a signal.
 
+    What `ops.sample_until` does with `keep=ops.has_signal`, on plain numbers.
+
     Args:
         rounds: for each round, the key and rewards of its groups; read no further than needed.
         target: groups wanted.

@@ -1,4 +1,7 @@
-"""Lengths: their penalty, and how to share rows out by them."""
+"""Lengths: their penalty, and how to share rows out by them.
+
+`ops.minibatches`, `ops.microbatches` and the microbatches of an update are divided by these.
+"""
 
 from collections.abc import Sequence
 from heapq import heapify, heappop, heappush

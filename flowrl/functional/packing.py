@@ -1,10 +1,14 @@
-"""Sequences end to end in one row, for a model that reads them without padding."""
+"""Sequences end to end in one row, for a model that reads them without padding.
 
-from collections.abc import Sequence
+`flowrl.runtime.forward` lays packed batches out by `pack`; `packed_attention` says what a kernel
+of packed attention has to compute.
+"""
 
 import attrs
 import torch
 from torch import Tensor
+
+from flowrl.functional.ragged import Ragged
 
 
 @attrs.frozen(eq=False)
@@ -24,15 +28,14 @@ class Packed:
     max_seqlen: int
 
 
-def pack(sequences: Sequence[Sequence[int]], *, ignore_index: int = -100) -> Packed:
-    """Pack token ids, with labels that never cross from one sequence into the next.
+def pack(sequences: Ragged, *, ignore_index: int = -100) -> Packed:
+    """Say where packed sequences lie, with labels that never cross from one into the next.
 
     Args:
-        sequences: token ids, one list a sequence.
+        sequences: i64[sequence, token], token ids.
         ignore_index: the label of each last token, which has no next one.
     """
-    lengths = torch.tensor([len(ids) for ids in sequences], dtype=torch.int64)
-    ids = torch.tensor([token for ids in sequences for token in ids], dtype=torch.int64)
+    ids, (lengths,) = sequences.values, sequences.lengths
     ends = lengths.cumsum(0)
     starts = (ends - lengths).repeat_interleave(lengths)
     labels = ids.roll(-1)
@@ -49,8 +52,7 @@ def pack(sequences: Sequence[Sequence[int]], *, ignore_index: int = -100) -> Pac
 def packed_attention(q: Tensor, k: Tensor, v: Tensor, cu_seqlens: Tensor) -> Tensor:
     """Return causal softmax(q k / sqrt(channel)) v inside each packed sequence.
 
-    This one defines what a kernel for packed attention has to give: its mask is token by token,
-    so it is for short packs.
+    Its mask is token by token: it is for short packs.
 
     Args:
         q: f32[..., token, channel].

@@ -1,4 +1,8 @@
-"""Where in the data a run stands."""
+"""Where in epochs of batches a run stands.
+
+For loops that count in batches; the case bank holds it. Runs of flowrl count in rows, over the
+end of an epoch if need be: `flowrl.data.dataset.DataCursor`.
+"""
 
 import attrs
 

@@ -1,12 +1,10 @@
 """Divide packed rows into the minibatches and microbatches that a scan walks."""
 
-from collections.abc import Sequence
-
 import attrs
 import torch
 from torch import Tensor
 
-from flowrl.functional.lengths import balance, micro_batches
+from flowrl.functional.lengths import balance, micro_batches, split_even
 from flowrl.functional.ragged import Ragged
 from flowrl.functional.refusals import SampleRefusedError
 from flowrl.ir.graph import Node
@@ -82,12 +80,15 @@ def minibatches(
     if not len(units):
         return []
     count = max(1, min(len(units), -(-units.sequences // op.sequences)))
-    parts = _balanced(units, *context, count=count) if op.balance == "tokens" else None
+    tokens_even = op.balance == "tokens"
+    parts = balance(units.sizes(*context), count) if tokens_even else []
     divided: list[Selection] = []
     for _ in range(op.epochs):
-        order = torch.randperm(len(units) if parts is None else count, generator=generator)
-        chunks = order.tensor_split(count) if parts is None else [parts[i] for i in order.tolist()]
-        divided += map(units.take, chunks)
+        order = torch.randperm(count if tokens_even else len(units), generator=generator)
+        if tokens_even:
+            divided += [units.take(torch.tensor(parts[number])) for number in order.tolist()]
+        else:
+            divided += map(units.take, order.split(split_even(len(units), count)))
     return divided
 
 
@@ -119,7 +120,3 @@ def _too_long(error: SampleRefusedError, node: Node, units: Units) -> SampleErro
         prompt=prompt,
         sample=sample,
     )
-
-
-def _balanced(units: Units, context: Ragged, *, count: int) -> Sequence[Tensor]:
-    return [torch.tensor(part) for part in balance(units.sizes(context), count)]

@@ -10,6 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from flowrl.errors import EngineError
+from flowrl.functional.packing import pack
+from flowrl.functional.ragged import Ragged
 from flowrl.runtime.engine import Outputs, Sequences
 from flowrl.runtime.heads import CLASSES, head_module
 from flowrl.runtime.places import ranges
@@ -140,9 +142,8 @@ def lay_packed(batch: Sequences) -> Layout:
     contexts, tokens = batch.context.lengths[-1], batch.tokens.lengths[-1]
     lengths = contexts + tokens
     begins = lengths.cumsum(0) - lengths
-    flat = write(batch, begins, int(lengths.sum()))
-    positions = ranges(torch.zeros_like(begins), lengths)
-    return Layout(flat[None], positions[None], begins + contexts)
+    packed = pack(Ragged(write(batch, begins, int(lengths.sum())), (lengths,)))
+    return Layout(packed.input_ids[None], packed.position_ids[None], begins + contexts)
 
 
 def write(batch: Sequences, begins: Tensor, size: int) -> Tensor:

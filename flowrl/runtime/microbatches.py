@@ -6,6 +6,7 @@ import attrs
 import torch
 from torch import Tensor
 
+from flowrl.functional.lengths import micro_batches
 from flowrl.runtime.engine import Outputs, Sequences
 from flowrl.runtime.forward import PER_ROW, Packing
 from flowrl.runtime.places import children, take_rows
@@ -40,21 +41,30 @@ class Microbatch:
 def split_rows(batch: Sequences, budget: int, packing: Packing) -> list[Microbatch]:
     """Split a batch into microbatches of at most `budget` tokens, from lengths alone.
 
-    Rows go longest first, so that rows of a microbatch are of about one length. A row is never
-    split; one over the budget stands alone. Tokens are context and response, with padding.
+    A row is never split; one over the budget stands alone. Tokens are context and response, with
+    padding: padded rows of a microbatch are of about one length.
     """
-    lengths = batch.context.lengths[-1] + batch.tokens.lengths[-1]
-    order = torch.sort(lengths, descending=True, stable=True).indices.tolist()
+    lengths = (batch.context.lengths[-1] + batch.tokens.lengths[-1]).tolist()
+    divide = _in_few_bins if packing == "packed" else _by_length
+    return [microbatch(batch, torch.tensor(sorted(rows))) for rows in divide(lengths, budget)]
+
+
+def _in_few_bins(lengths: Sequence[int], budget: int) -> list[list[int]]:
+    """Return packed rows in few microbatches."""
+    alone = [[row] for row, length in enumerate(lengths) if length > budget]
+    short = [row for row, length in enumerate(lengths) if length <= budget]
+    bins = micro_batches([lengths[row] for row in short], budget)
+    return alone + [[short[i] for i in rows] for rows in bins]
+
+
+def _by_length(lengths: Sequence[int], budget: int) -> list[list[int]]:
+    """Return padded rows, the longest first: each microbatch is as wide as its first row."""
     groups: list[list[int]] = []
-    size = longest = 0
-    for row in order:
-        length = int(lengths[row])
-        size += longest if packing == "padded" else length
-        if not groups or size > budget:
+    for row in sorted(range(len(lengths)), key=lambda row: -lengths[row]):
+        if not groups or lengths[groups[-1][0]] * (len(groups[-1]) + 1) > budget:
             groups.append([])
-            size = longest = length
         groups[-1].append(row)
-    return [microbatch(batch, torch.tensor(sorted(rows))) for rows in groups]
+    return groups
 
 
 def microbatch(batch: Sequences, rows: Tensor) -> Microbatch:

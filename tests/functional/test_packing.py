@@ -3,13 +3,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flowrl.functional.packing import pack, packed_attention
+from flowrl.functional.ragged import Ragged
 
 sequences_of = st.lists(st.lists(st.integers(0, 99), max_size=5), max_size=5)
 
 
 @given(sequences=sequences_of)
 def test_labels_are_the_next_token_of_the_same_sequence(sequences):
-    packed = pack(sequences, ignore_index=-1)
+    packed = pack(Ragged.of_rows(sequences, torch.int64), ignore_index=-1)
 
     assert packed.labels.tolist() == [x for ids in sequences if ids for x in [*ids[1:], -1]]
     assert packed.position_ids.tolist() == [x for ids in sequences for x in range(len(ids))]
