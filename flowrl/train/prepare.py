@@ -7,6 +7,7 @@ import attrs
 from flowrl.config.check import check_run, cluster_of, trace_run
 from flowrl.config.run_file import RunFile
 from flowrl.data.tokenizer import load_tokenizer
+from flowrl.errors import DataError
 from flowrl.ops.uses import tokenizing_role, uses_of
 from flowrl.runtime.engine import Sampling
 from flowrl.runtime.local import RoleSetup
@@ -66,11 +67,17 @@ def load_tokenizers(lowered: Lowered) -> dict[str, Any]:
     """Return the tokenizer of each role that is read, one for those that share a folder.
 
     Raises:
-        DataError: a folder has none.
+        DataError: a role's folder has none.
         EngineError: a role reads tokens that are not its own.
     """
     paths = {role: lowered.models[role].model.path for role in uses_of(lowered.graph)}
-    made = {path: load_tokenizer(path) for path in dict.fromkeys(paths.values())}
+    made: dict[str, Any] = {}
+    for role, path in paths.items():
+        try:
+            made[path] = made.get(path) or load_tokenizer(path)
+        except DataError as error:
+            problem = f"`{role}`: {error.problem}"
+            raise DataError(problem, where=error.where, hint=error.hint) from error
     tokenizers = {role: made[path] for role, path in paths.items()}
     check_tokenizers(lowered.graph, tokenizers)
     return tokenizers

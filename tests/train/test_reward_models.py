@@ -261,7 +261,7 @@ help: give one of them another name: each is a role\
 
 def test_a_folder_that_is_not_there(refused):
     assert refused(DataError, reward=HELPFUL.replace("judge", "jugde")) == snapshot("""\
-there is no such model folder
+`helpful`: there is no such model folder
 jugde
 help: give a folder, or a name on the hub: `org/name`\
 """)
