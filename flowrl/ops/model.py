@@ -229,7 +229,7 @@ class Update(ModelOp):
 
     def heads(self) -> set[str]:
         """Those that give what the loss reads."""
-        of = {"values": "value", "rewards": "reward"}
+        of = {"values": "value", "rewards": "reward", "token_rewards": "token_reward"}
         return {of.get(name, "lm") for name in self.reads}
 
     def result_names(self, count: int) -> tuple[str, ...]:

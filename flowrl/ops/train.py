@@ -24,14 +24,15 @@ from flowrl.ops.forward import temperature_of
 from flowrl.ops.model import Ema, Snapshot, Update
 from flowrl.ops.watch import watch
 
-OUTPUTS = ("logprobs", "entropy", "values", "rewards")
+OUTPUTS = ("logprobs", "entropy", "values", "rewards", "token_rewards")
 
 
 class New:
     """What a loss reads of the model being trained; only what is read is computed.
 
     `logprobs` f32[prompt, sample, token], `entropy` f32[prompt, sample, token] in nats,
-    `values` f32[prompt, sample, token], `rewards` f32[prompt, sample].
+    `values` f32[prompt, sample, token], `rewards` f32[prompt, sample],
+    `token_rewards` f32[prompt, sample, token].
     """
 
     def __init__(
@@ -44,6 +45,7 @@ class New:
             "entropy": f32(*tokens.axes),
             "values": f32(*tokens.axes),
             "rewards": f32(*tokens.axes[:-1]),
+            "token_rewards": f32(*tokens.axes),
             "version": i32(),
         }
         self._read: dict[str, Value] = {}
@@ -71,6 +73,7 @@ class New:
     entropy = property(lambda self: self.read("entropy"))
     values = property(lambda self: self.read("values"))
     rewards = property(lambda self: self.read("rewards"))
+    token_rewards = property(lambda self: self.read("token_rewards"))
 
 
 def update(

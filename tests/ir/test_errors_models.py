@@ -264,7 +264,7 @@ def test_an_unknown_output_of_the_model():
     """)
 
     assert message == snapshot("""\
-the model has no output `logits` (did you mean `logprobs`?); a loss reads `new.logprobs`, `new.entropy`, `new.values`, `new.rewards`
+the model has no output `logits` (did you mean `logprobs`?); a loss reads `new.logprobs`, `new.entropy`, `new.values`, `new.rewards`, `new.token_rewards`
   example.py:7
     7 |     policy, stats = ops.update(policy, lambda new: new.logits, rollouts)
                                                            ^^^^^^^^^^

@@ -7,10 +7,12 @@ import pytest
 from inline_snapshot import external_file, snapshot
 
 import flowrl as fl
+from flowrl.compiler.cluster import Cluster, Pool
 from flowrl.config.programs import builtin_programs, load_program
 from flowrl.errors import ProgramError
 from flowrl.ir.printer import text
 from flowrl.ops.model import Logprobs
+from programs.dapo import dapo
 from programs.grpo import grpo
 from programs.ppo import ppo
 from programs.rloo import rloo
@@ -104,6 +106,20 @@ def test_one_update_a_batch_takes_no_further_forward_pass():
     ]
 
     assert [len(models) for models in forwards] == [1, 1]
+
+
+@pytest.mark.parametrize("program", [dapo, ppo], ids=lambda program: program.name)
+def test_a_correction_in_two_pools_gives_the_same(program, model_folder, tokenizer):
+    traced = fl.trace(fl.corrected(program), **small(program))
+    split = Cluster((Pool("train"), Pool("rest", 0, ("policy.generate", "data", "reward"))))
+    roles = steps.roles(traced, model_folder)
+
+    results = []
+    for graph in (traced.lower().graph, traced.lower(split).graph):
+        made = steps.executor(traced, roles, tokenizer, graph=graph)
+        results.append(steps.run(made, steps.cursors(traced, tokenizer), steps=2)[1])
+
+    assert results[0] == results[1]
 
 
 def test_every_program_with_a_policy_gradient_is_corrected_and_takes_steps(model_folder, tokenizer):

@@ -1,4 +1,4 @@
-"""Two reward models and two critics of four families in one program."""
+"""Two reward models and two critics, of four families, trained in one program."""
 
 import pytest
 import torch
@@ -33,10 +33,15 @@ def twins(
             ops.clipped_value(new.values, values, returns), rollouts.mask
         )
 
+    def foresee(new):
+        return ops.token_mean((new.token_rewards - returns) ** 2, rollouts.mask)
+
     policy, a = ops.update(policy, loss, rollouts)
     first, b = ops.update(first, error(old), rollouts)
     second, c = ops.update(second, error(older), rollouts)
-    return policy, first, second, a | b | c
+    judge, d = ops.update(judge, lambda new: ((new.rewards - 1) ** 2).mean(), rollouts)
+    guide, e = ops.update(guide, foresee, rollouts)
+    return policy, first, second, judge, guide, a | b | c | d | e
 
 
 def values_of(critic, sample):
@@ -47,18 +52,20 @@ def values_of(critic, sample):
 
 
 def losses(policy, first, second, judge, guide, samples):
-    """Return the losses of the policy and of both critics."""
+    """Return the losses of the policy, of both critics and of both reward models."""
     terms = []
     for sample in samples:
         context, tokens, logged = sample
         ids = torch.tensor([context + tokens])
-        rewards = guide(ids).logits[0, len(context) :, 0].detach().clone()
-        rewards[-1] += judge(ids).logits[0, 0].detach()
+        process, score = guide(ids).logits[0, len(context) :, 0], judge(ids).logits[0]
+        rewards = process.detach().clone()
+        rewards[-1] += score[0].detach()
         returns = rewards.flip(0).cumsum(0).flip(0)  # gamma = lambda = 1
         values = [values_of(critic, sample) for critic in (first, second)]
         advantages = returns - torch.minimum(*values).detach()
         surrogate = plain.surrogate(plain.logprobs(policy, sample), logged, advantages)
-        terms.append([surrogate, *((x - returns) ** 2 / 2 for x in values)])
+        errors = [(x - returns) ** 2 / 2 for x in values]
+        terms.append([surrogate, *errors, (score - 1) ** 2, (process - returns) ** 2])
     return [torch.cat(term).mean() for term in zip(*terms, strict=True)]
 
 
@@ -83,10 +90,11 @@ def test_two_reward_models_and_two_critics_step_as_plain_torch_does(
         for role, of in (("second", "sequences"), ("judge", "sequences"), ("guide", "tokens"))
     )
     first = plain.critic_model(folders["first"])
-    ours = {"policy": plain.language_model(folders["policy"]), "first": first, "second": second}
+    everyone = plain.language_model(folders["policy"]), first, second, judge, guide
+    ours = dict(zip(folders, everyone, strict=True))
     optimisers = [plain.AdamW(model) for model in ours.values()]
     for groups in record.groups:
-        batch = losses(*ours.values(), judge, guide, plain.flat(groups))
+        batch = losses(*everyone, plain.flat(groups))
         last = [(loss.item(), o.step(loss)) for loss, o in zip(batch, optimisers, strict=True)]
     for (role, model), numbers in zip(ours.items(), last, strict=True):
         assert measured(metrics, role) == pytest.approx(numbers, abs=1e-9)
