@@ -18,13 +18,14 @@ class Batch:
         tokens: of prompts and responses.
         pairs: of tokens of which one attends to the other.
         targets: tokens whose log-probability or value is asked for.
-        microbatches: that the tokens are packed into.
+        pieces: microbatches, were tokens cut anywhere: of the most tokens that one takes, and at
+            least one for each pipeline stage.
     """
 
     tokens: float
     pairs: float
     targets: float
-    microbatches: int
+    pieces: float
 
     @classmethod
     def of(cls, sequences: float, rank: Rank) -> "Batch":
@@ -33,8 +34,13 @@ class Batch:
         prompt, response = rank.workload.prompt_tokens, rank.workload.response_tokens
         square = prompt.mean_square + 2 * prompt.mean * response.mean + response.mean_square
         tokens = each * (prompt.mean + response.mean)
-        micro = ceil(tokens / rank.settings.microbatch_tokens)
-        return cls(tokens, each * square / 2, each * response.mean, micro)
+        pieces = max(tokens / rank.settings.microbatch_tokens, min(rank.layout.pp, each))
+        return cls(tokens, each * square / 2, each * response.mean, pieces)
+
+    @property
+    def microbatches(self) -> int:
+        """How many the tokens are packed into."""
+        return ceil(self.pieces)
 
 
 def score_phase(sequences: float, rank: Rank) -> Phase:
@@ -65,9 +71,11 @@ def update_phase(sequences: float, passes: int, rank: Rank) -> Phase:
     exchange = once.network * (forwards + 1)
     hidden = batch.microbatches * (_gather(rank) * (passes + 1) + _scatter(rank))
     busy = work.compute + work.memory
-    sums = max(0.0, _sum_gradients(rank) - busy / 2 / batch.microbatches)
-    network = exchange + _exposed(hidden, busy, batch, rank) + sums
-    phase = Phase(work.compute, work.memory + _optimizer(rank), network, rank.speeds.start)
+    sums = _sum_gradients(rank)
+    last = busy / 2 / batch.microbatches
+    exposed = max(_exposed(hidden + sums, busy, batch, rank), sums - last)
+    memory = work.memory + _optimizer(rank)
+    phase = Phase(work.compute, memory, exchange + exposed, rank.speeds.start)
     return phase + _pipeline(attrs.evolve(work, network=exchange), batch, rank)
 
 
@@ -97,7 +105,7 @@ def _pipeline(work: Phase, batch: Batch, rank: Rank) -> Phase:
 
     Narayanan et al. 2021, arXiv:2104.04473, sec. 2.2.1.
     """
-    return Phase(overhead=work.seconds * (rank.layout.pp - 1) / batch.microbatches)
+    return Phase(overhead=work.seconds * (rank.layout.pp - 1) / batch.pieces)
 
 
 def _layer_bytes(rank: Rank, each: int) -> float:
@@ -125,7 +133,7 @@ def _exposed(seconds: float, busy: float, batch: Batch, rank: Rank) -> float:
 
 
 def _sum_gradients(rank: Rank) -> float:
-    """Return the seconds to sum gradients over replicas; they start in the last backward pass."""
+    """Return the seconds to sum gradients over replicas, from the last backward pass on."""
     each, settings = shard_count(rank.shape, rank.layout), rank.settings
     shared = rank.dense_count / rank.layout.fsdp
     return rank.along("dp").all_reduce(each * settings.gradient_bytes) + rank.along(

@@ -117,10 +117,11 @@ def _cut_lognormal(spec: Mapping[str, float], where: str) -> Lengths:
     if not sigma or mean == top:
         return Lengths(((float(mean), 1.0),))
     mu = _solve_mu(mean, sigma, top)
-    cells = pairwise(CELLS)
-    return Lengths(
-        tuple((_cell_mean(low, high, mu, sigma, top), high - low) for low, high in cells)
-    )
+    shares: dict[float, float] = {}
+    for low, high in pairwise(CELLS):
+        tokens = _cell_mean(low, high, mu, sigma, top)
+        shares[tokens] = shares.get(tokens, 0.0) + high - low
+    return Lengths(tuple(sorted(shares.items())))
 
 
 def _sigma(mean: float, spec: Mapping[str, float], top: float) -> float:
@@ -137,6 +138,8 @@ def _sigma(mean: float, spec: Mapping[str, float], top: float) -> float:
 def _solve_mu(mean: float, sigma: float, top: float) -> float:
     """Return the location whose mean, cut at `top`, is `mean`; by bisection."""
     low = log(mean) - sigma**2 / 2
+    if top == inf:
+        return low
     high = low + 50 * sigma
     for _ in range(80):
         middle = (low + high) / 2
@@ -149,6 +152,8 @@ def _cell_mean(low: float, high: float, mu: float, sigma: float, top: float) -> 
     """Return the mean length between two quantiles, after the cut."""
     start, end = (_log_quantile(q, mu, sigma) for q in (low, high))
     cut = log(top) if top < inf else inf
+    if start >= cut:
+        return top
     inside = _below(mu, sigma, min(end, cut)) - _below(mu, sigma, min(start, cut))
     over = max(0.0, high - max(low, _cdf(mu, sigma, cut))) if cut < end else 0.0
     return (inside + (top * over if over else 0.0)) / (high - low)

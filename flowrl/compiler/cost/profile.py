@@ -8,12 +8,13 @@ from typing import Any
 
 import attrs
 
-from flowrl.errors import DataError
+from flowrl.errors import DataError, nearest
 
 Key = tuple[str, str]
 """A GPU's name and a kind of task; `*` is any."""
 
 ANY = "*"
+FORM = 'write {"H200 update": {"flops": 0.5, "hbm": 0.4}, ...}'
 
 
 @attrs.frozen
@@ -93,14 +94,12 @@ class Profile:
             DataError: the text is no profile.
         """
         try:
-            rows: dict[str, dict[str, Any]] = json.loads(text)
-            read = {_key(name): Speeds(**row) for name, row in rows.items()}
-        except (ValueError, TypeError, AttributeError) as error:
-            raise DataError(
-                f"no profile: {error}",
-                where=where,
-                hint='a profile is JSON: {"H200 update": {"flops": 0.5, ...}, ...}',
-            ) from error
+            rows = json.loads(text)
+        except ValueError as error:
+            raise DataError(f"a profile is JSON: {error}", where=where, hint=FORM) from error
+        if not isinstance(rows, dict):
+            raise DataError(f"a profile is a table; got {rows}", where=where, hint=FORM)
+        read = {_key(name, where): _speeds(name, row, where) for name, row in rows.items()}
         return cls({**DEFAULT, **read})
 
     def save(self, file: Path) -> None:
@@ -121,6 +120,23 @@ class Profile:
         return cls.from_json(text, where=f"  {file}")
 
 
-def _key(name: str) -> Key:
-    gpu, kind = name.split(" ")
+def _key(name: str, where: str) -> Key:
+    gpu, space, kind = name.partition(" ")
+    if not space:
+        raise DataError(f"`{name}` names no GPU and kind of task", where=where, hint=FORM)
     return gpu, kind
+
+
+def _speeds(name: str, row: Any, where: str) -> Speeds:
+    """Read the speeds of one kind of task."""
+    known = [field.name for field in attrs.fields(Speeds)]
+    if not isinstance(row, dict):
+        raise DataError(f"`{name}` must be a table of speeds; got {row}", where=where, hint=FORM)
+    for key, value in row.items():
+        if key not in known:
+            problem = f"`{name}` has an unknown speed `{key}`{nearest(key, known)}"
+            raise DataError(problem, where=where, hint=f"speeds are {', '.join(known)}")
+        if not isinstance(value, int | float) or value <= 0:
+            problem = f"`{key}` of `{name}` must be a number above 0; got {value}"
+            raise DataError(problem, where=where, hint=FORM)
+    return Speeds(**row)

@@ -1,0 +1,143 @@
+"""Distributions of lengths: their means, quantiles and longest of many."""
+
+from itertools import product
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from inline_snapshot import snapshot
+
+from flowrl.compiler.cost import Lengths
+from flowrl.errors import RunFileError
+
+weights = st.floats(0.1, 10)
+histograms = st.lists(
+    st.tuples(st.integers(1, 50), weights), min_size=1, max_size=4, unique_by=lambda pair: pair[0]
+)
+cut = st.builds(
+    lambda mean, over, spread: {"mean": mean, "max": mean * over, "std": mean * spread},
+    st.floats(10, 2000),
+    st.floats(1.05, 20),
+    st.floats(0.05, 2),
+)
+specs = histograms | cut | st.floats(1, 5000)
+
+
+def test_a_number_is_one_length():
+    lengths = Lengths.of(600)
+
+    assert (lengths.mean, lengths.maximum, lengths.expected_maximum(512)) == (600, 600, 600)
+
+
+def test_lengths_of_a_histogram_are_exact():
+    lengths = Lengths.of([(30, 1), (10, 2), (20, 1)])
+
+    assert lengths.shares == ((10, 0.5), (20, 0.25), (30, 0.25))
+    assert lengths.mean == 17.5
+    assert lengths.mean_square == 375
+    assert [lengths.quantile(q) for q in (0, 0.5, 0.51, 0.75, 1)] == [10, 10, 20, 20, 30]
+    assert lengths.expected_maximum(2) == (10 * 4 + 20 * 5 + 30 * 7) / 16
+
+
+@given(histograms, st.integers(1, 3))
+def test_the_longest_of_a_few_is_the_mean_over_all_draws(pairs, n):
+    lengths = Lengths.of(pairs)
+    expected = 0.0
+    for draw in product(lengths.shares, repeat=n):
+        chance = 1.0
+        for _, share in draw:
+            chance *= share
+        expected += chance * max(tokens for tokens, _ in draw)
+
+    assert lengths.expected_maximum(n) == pytest.approx(expected)
+
+
+@given(specs, st.floats(1, 1e4), st.floats(1, 10))
+def test_the_longest_of_more_is_longer_up_to_the_maximum(spec, n, times):
+    lengths = Lengths.of(spec)
+    few, many = lengths.expected_maximum(n), lengths.expected_maximum(n * times)
+
+    assert lengths.mean == pytest.approx(lengths.expected_maximum(1))
+    assert lengths.mean <= few * (1 + 1e-9)
+    assert few <= many * (1 + 1e-9)
+    assert many <= lengths.maximum * (1 + 1e-9)
+
+
+@given(cut)
+def test_a_cut_lognormal_has_the_mean_and_the_maximum_that_it_was_given(spec):
+    lengths = Lengths.of(spec)
+
+    assert lengths.mean == pytest.approx(spec["mean"], rel=1e-6)
+    assert lengths.maximum <= spec["max"] * (1 + 1e-9)
+    assert sum(share for _, share in lengths.shares) == pytest.approx(1)
+    assert list(lengths.shares) == sorted(lengths.shares)
+
+
+def test_without_a_spread_one_in_a_hundred_reaches_the_maximum():
+    lengths = Lengths.of({"mean": 600, "max": 4096})
+
+    assert lengths.quantile(0.985) < 4096
+    assert lengths.quantile(0.996) == pytest.approx(4096)
+
+
+def test_a_spread_is_a_standard_deviation_or_a_high_quantile():
+    by_std = Lengths.of({"mean": 600, "std": 300, "max": 1e6})
+    by_p99 = Lengths.of({"mean": 600, "p99": 2000, "max": 1e6})
+
+    assert (by_std.mean_square - 600**2) ** 0.5 == pytest.approx(300, rel=0.01)
+    assert by_p99.quantile(0.99) == pytest.approx(2000, rel=0.05)
+
+
+@given(specs)
+def test_spans_survive_as_many_tokens_as_the_mean(spec):
+    lengths = Lengths.of(spec)
+    spans = list(lengths.spans())
+
+    assert sum((end - start) * longer for start, end, longer in spans) == pytest.approx(
+        lengths.mean
+    )
+    assert [longer for *_, longer in spans] == sorted((s for *_, s in spans), reverse=True)
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        (
+            {"mean": 600, "max": 500},
+            snapshot("""\
+lengths need a `mean` above 0, at most `max`, and `p99` or `std`; got {'mean': 600, 'max': 500}
+  cluster.lengths
+help: write {mean = 600, max = 1024}, or add p99 = 1000 or std = 250\
+"""),
+        ),
+        (
+            {"mean": 600, "p90": 900},
+            snapshot("""\
+lengths need a `mean` above 0, at most `max`, and `p99` or `std`; got {'mean': 600, 'p90': 900}
+  cluster.lengths
+help: write {mean = 600, max = 1024}, or add p99 = 1000 or std = 250\
+"""),
+        ),
+        (
+            [(10, 0)],
+            snapshot("""\
+lengths need counts and weights that are not negative, one above 0; got [(10, 0)]
+  cluster.lengths
+help: write a number, {mean = 600, max = 1024}, or [[tokens, weight], ...]\
+"""),
+        ),
+        (
+            -1,
+            snapshot("""\
+lengths need counts and weights that are not negative, one above 0; got -1
+  cluster.lengths
+help: write a number, {mean = 600, max = 1024}, or [[tokens, weight], ...]\
+"""),
+        ),
+    ],
+)
+def test_contradictions_are_refused(spec, message):
+    with pytest.raises(RunFileError) as error:
+        Lengths.of(spec, where="  cluster.lengths")
+
+    assert str(error.value) == message
