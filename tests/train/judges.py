@@ -29,9 +29,9 @@ def merging_tokenizer(**given):
     )
 
 
-def make_judge(folder, tokenizer, labels=1, padding=None):
+def make_judge(folder, tokenizer, *, labels=1, padding=None, seed=1):
     """Write a reward model with weights large enough to tell texts apart."""
-    torch.manual_seed(1)
+    torch.manual_seed(seed)
     sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
     ids = {"pad_token_id": padding, "bos_token_id": None, "eos_token_id": None}
     config = LlamaConfig(

@@ -30,7 +30,7 @@ HANDED = REINFORCE.replace("policy: fl.Model,", "policy: fl.Model, judge: fl.Mod
 )
 SEVERAL = REINFORCE.replace(
     'ops.score("helpful", ops.generate(policy, prompts, n=2))',
-    'ops.score("both", ops.generate(policy, prompts, n=2), names=("vowels", "helpful"))',
+    'ops.score("both", ops.generate(policy, prompts, n=2), names=("blunt", "vowels", "helpful"))',
 ).replace("rewards)", "ops.combine_rewards(rewards))")
 JUDGE = '[models.judge]\npath = "judge"'
 
@@ -130,14 +130,16 @@ def test_a_model_of_the_program_scores_as_one_bound_to_a_name_does(judged):
 
 
 def test_functions_and_models_give_rewards_side_by_side(judged):
-    both = f'{HELPFUL}\nvowels = "reward.py:vowels"'
+    make_judge(judged.path / "other", merging_tokenizer(), seed=2)
+    three = f'{HELPFUL}\nvowels = "reward.py:vowels"\nblunt = {{ model = "other" }}'
 
-    judged.run("several.py", "log.samples=8", reward=both)
+    judged.run("several.py", "log.samples=8", reward=three)
 
     texts = [record["prompt"] + record["completion"] for record in judged.sampled]
-    expected = piped(judged.path / "judge", texts)
-    assert rewards(judged.sampled) == pytest.approx(expected, abs=1e-5)
-    assert list(judged.sampled[0]["rewards"]) == ["vowels", "helpful"]
+    for name, folder in (("helpful", "judge"), ("blunt", "other")):
+        expected = piped(judged.path / folder, texts)
+        assert rewards(judged.sampled, name) == pytest.approx(expected, abs=1e-5)
+    assert list(judged.sampled[0]["rewards"]) == ["blunt", "vowels", "helpful"]
     assert all(x * 4 == int(x * 4) for x in rewards(judged.sampled, "vowels"))
 
 
