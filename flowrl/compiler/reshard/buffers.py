@@ -7,17 +7,23 @@ import attrs
 
 from flowrl.compiler.layouts.box import Box, at_dim, elements
 from flowrl.compiler.reshard.plan import Send
-
-LIMIT = 256 * 2**20
-"""Bytes of a buffer."""
+from flowrl.compiler.reshard.traffic import BUFFER_BYTES
 
 
 @attrs.frozen
 class Buffer:
-    """Slices that go from one rank to another together, packed one behind another."""
+    """Slices that go from one rank to another together, packed one behind another.
+
+    Attributes:
+        source: who sends it.
+        destination: who receives it.
+        hop: of its slices; the source got them in buffers of the hop before.
+        sends: the slices, in their order in the buffer.
+    """
 
     source: int
     destination: int
+    hop: int
     sends: tuple[Send, ...]
 
     @property
@@ -26,20 +32,24 @@ class Buffer:
         return sum(send.bytes for send in self.sends)
 
 
-def buffers(sends: Iterable[Send], limit: int = LIMIT) -> tuple[Buffer, ...]:
-    """Return the buffers of every pair of ranks, pair by pair, each in the order of its sends.
+def buffers(sends: Iterable[Send], limit: int = BUFFER_BYTES) -> tuple[Buffer, ...]:
+    """Return the buffers of every pair of ranks, hop by hop.
 
-    The sends of one rank give the same buffers between it and others as those of all ranks do.
+    Between two ranks they are in the order of the sends. The sends of one rank give the same
+    buffers between it and others as those of all ranks do.
 
     Args:
         sends: of a plan, or those in which one rank takes part.
         limit: bytes of a buffer; a larger slice is cut.
     """
-    pairs: dict[tuple[int, int], list[Send]] = {}
+    pairs: dict[tuple[int, int, int], list[Send]] = {}
     for send in sends:
-        pairs.setdefault((send.source, send.destination), []).extend(_cut(send, limit))
+        pair = send.hop, send.source, send.destination
+        pairs.setdefault(pair, []).extend(_cut(send, limit))
     return tuple(
-        Buffer(*pair, packed) for pair in sorted(pairs) for packed in _packed(pairs[pair], limit)
+        Buffer(source, destination, hop, packed)
+        for hop, source, destination in sorted(pairs)
+        for packed in _packed(pairs[hop, source, destination], limit)
     )
 
 

@@ -22,4 +22,4 @@ def reshard_cost(
     route, traffic = checked(Route(shape, src, dst, machines)), Traffic(machines)
     for alike in route.classes():
         plan_class(alike, route, traffic)
-    return traffic.moved, traffic.busiest().seconds
+    return traffic.moved, traffic.seconds()

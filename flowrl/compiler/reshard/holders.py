@@ -9,6 +9,7 @@ import attrs
 from flowrl.compiler.hardware import Machines
 from flowrl.compiler.layouts.box import Box
 from flowrl.compiler.layouts.shard import Shard
+from flowrl.compiler.reshard.traffic import Takers
 
 
 @attrs.frozen
@@ -22,7 +23,7 @@ class Holders:
 
     ranks: tuple[int, ...]
     on: Mapping[int, tuple[int, ...]]
-    _off: dict[tuple[int, ...], tuple[int, ...]] = attrs.field(factory=dict, init=False, eq=False)
+    _off: dict[tuple[int, ...], Takers] = attrs.field(factory=dict, init=False, eq=False)
 
     @classmethod
     def of(cls, ranks: Iterable[int], machines: Machines) -> "Holders":
@@ -36,11 +37,10 @@ class Holders:
         """Where any of them is."""
         return tuple(self.on)
 
-    def off(self, nodes: tuple[int, ...]) -> tuple[int, ...]:
-        """Return those of them that are on other nodes than these."""
+    def off(self, nodes: tuple[int, ...]) -> Takers:
+        """Return those of them that are on other nodes than these, node by node."""
         if nodes not in self._off:
-            others = (there for node, there in self.on.items() if node not in nodes)
-            self._off[nodes] = tuple(rank for there in others for rank in there)
+            self._off[nodes] = tuple(there for node, there in self.on.items() if node not in nodes)
         return self._off[nodes]
 
 

@@ -6,29 +6,54 @@ import attrs
 
 from flowrl.compiler.layouts import Bundle
 from flowrl.compiler.layouts.box import Box
+from flowrl.compiler.reshard.traffic import Takers
+
+
+@attrs.frozen
+class Hop:
+    """One send of a slice, the `number`-th on its way from a rank that held it before."""
+
+    source: int
+    destination: int
+    number: int
 
 
 @attrs.frozen
 class Flow:
-    """A slice of a parameter that some ranks lack, and who may send it.
+    """A slice of a parameter that some ranks lack, and how it comes to them.
 
     Attributes:
         parameter: of the first bundle; see `Bundle.names_in`.
         box: the slice.
-        takers: who lacks it.
+        takers: who lacks it; one of each group gets it from elsewhere and hands it to the others.
         sources: who holds it, as near to the takers as any; they send in turns.
+        direct: how many groups get it from the sources. Every other group gets it from the one
+            that stands so many places before it.
+        turn: whose turn it is first in each group.
     """
 
     parameter: str
     box: Box
-    takers: tuple[int, ...]
+    takers: Takers
     sources: tuple[int, ...]
+    direct: int
+    turn: int
 
-    def pairs(self, bundle: int) -> Iterator[tuple[int, int]]:
+    def hops(self, bundle: int) -> Iterator[Hop]:
         """Yield who sends to whom, for the `bundle`-th of the bundles."""
-        turn = bundle * len(self.takers)
-        for place, taker in enumerate(self.takers):
-            yield self.sources[(turn + place) % len(self.sources)], taker
+        firsts = [group[(self.turn + bundle) % len(group)] for group in self.takers]
+        turn = bundle * self.direct
+        for place, (first, group) in enumerate(zip(firsts, self.takers, strict=True)):
+            before = place - self.direct
+            source = firsts[before] if before >= 0 else self.sources[(turn + place) % self.held_by]
+            number = place // self.direct
+            yield Hop(source, first, number)
+            yield from (Hop(first, rank, number + 1) for rank in group if rank != first)
+
+    @property
+    def held_by(self) -> int:
+        """How many ranks may send it."""
+        return len(self.sources)
 
 
 @attrs.frozen

@@ -25,6 +25,7 @@ class Send:
         parameter: its name in the state dict.
         box: the slice.
         bytes: how many go over the link.
+        hop: 0 from a rank that held it before; 1 from one that got it by a send of hop 0; ...
     """
 
     source: int
@@ -32,15 +33,17 @@ class Send:
     parameter: str
     box: Box
     bytes: int
+    hop: int = 0
 
 
 @attrs.frozen
 class ReshardPlan:
     """How weights come from one placement to another.
 
-    Every element that a rank needs and lacks is sent to it once, and nothing else is sent.
-    What is alike in all layers is stored once: `sends`, `copies` and `aliases` write it out, in the
-    order of the model, the same on every machine.
+    Every element that a rank needs and lacks is sent to it once, and nothing else is sent. To a
+    node on which no rank holds it, it comes over the network once. What is alike in all layers is
+    stored once; `sends`, `copies` and `aliases` write it out, in the order of the model, the same
+    on every machine.
 
     Attributes:
         src: where they are.
@@ -51,6 +54,7 @@ class ReshardPlan:
         bytes_copied: inside GPUs.
         lower_bound: of the bytes moved, counted rank by rank.
         bottleneck: the link that takes longest.
+        seconds: see `Traffic.seconds`.
     """
 
     src: Placement
@@ -61,11 +65,7 @@ class ReshardPlan:
     bytes_copied: int
     lower_bound: int
     bottleneck: Load
-
-    @property
-    def seconds(self) -> float:
-        """At the speed of the links, all at once: latencies and casts left out."""
-        return self.bottleneck.seconds
+    seconds: float
 
     @property
     def ratio(self) -> float:
@@ -77,8 +77,9 @@ class ReshardPlan:
         for pattern, index, names in self._turns():
             for flow in pattern.flows:
                 size = elements(flow.box) * self.sent_bytes
-                for source, taker in flow.pairs(index):
-                    yield Send(source, taker, names[flow.parameter], flow.box, size)
+                name = names[flow.parameter]
+                for hop in flow.hops(index):
+                    yield Send(hop.source, hop.destination, name, flow.box, size, hop.number)
 
     def copies(self) -> Iterator[Copy]:
         """Yield what ranks copy from tensors that they hold."""
@@ -116,8 +117,6 @@ def plan_reshard(
 ) -> ReshardPlan:
     """Return how a model's weights come from one placement to another.
 
-    Sources are on the same node where there are any, and otherwise those that have sent least.
-
     Raises:
         RunFileError: the model can't have one of the layouts, or a rank is no GPU of the machines.
     """
@@ -133,6 +132,7 @@ def plan_reshard(
         bytes_copied=traffic.copied,
         lower_bound=lower_bound(route, classes),
         bottleneck=traffic.busiest(),
+        seconds=traffic.seconds(),
     )
 
 

@@ -11,7 +11,7 @@ from flowrl.compiler.layouts.placement import stages
 from flowrl.compiler.reshard.alias import row_in
 from flowrl.compiler.reshard.holders import Holders, Index, holders_of
 from flowrl.compiler.reshard.pattern import Alias, Copy, Flow, Pattern
-from flowrl.compiler.reshard.traffic import Traffic
+from flowrl.compiler.reshard.traffic import Takers, Traffic
 from flowrl.compiler.shapes import ModelShape
 
 Stored = Mapping[int, tuple[Shard, ...]]
@@ -40,31 +40,50 @@ class Route:
         return tuple(map(tuple, alike.values()))
 
 
+@attrs.frozen
+class Slice:
+    """A part of a parameter that goes as one.
+
+    Attributes:
+        parameter: its name.
+        box: which part.
+        takers: who needs it.
+        holders: who holds it.
+        parts: into how many different boxes those who need the parameter divide it.
+    """
+
+    parameter: str
+    box: Box
+    takers: Holders
+    holders: Holders
+    parts: int
+
+
 def plan_class(alike: tuple[Bundle, ...], route: Route, traffic: Traffic) -> Pattern:
     """Return how bundles that go alike go, and count their bytes in the traffic.
 
-    Every slice comes from the same node if anyone there holds it; of several, those who have sent
-    least so far over that kind of link send first, and all take turns. So ranks that hold the same
-    on one node differ by at most one slice in what they send.
+    A slice that anyone on a node holds comes to its ranks from there. Any other comes to the node
+    once, over the network, and is handed on inside. Of several sources those that have sent least
+    so far over that kind of link send first, and all take turns: ranks that hold the same on one
+    node differ by at most one slice in what they send.
     """
     first, times = alike[0], len(alike)
     have, need = (p.shards(first, route.shape) for p in (route.src, route.dst))
     aliases = tuple(_aliases(have, need)) if _same_type(route) else ()
     viewed = {(alias.rank, alias.tensor) for alias in aliases}
     flows, copies = [], []
-    for parameter in first.parameters:
-        tensors = {r: s.tensor for r, ss in need.items() for s in ss if s.has(parameter.name)}
-        for box, takers, holders in _slices(parameter.name, have, need, route.machines):
-            for rank in _in_both(takers, holders):
-                if (rank, tensors[rank]) not in viewed:
-                    copies.append(Copy(rank, parameter.name, box))
-                    traffic.copy(rank, times * elements(box) * route.dst.element_bytes)
-            size = elements(box) * route.sent_bytes
-            for near, lacking, holding in _sides(takers, holders):
-                sources = traffic.least_loaded(holding, near=near)
-                traffic.send(sources, times * len(lacking), size, near=near)
-                traffic.receive(lacking, times * size, near=near)
-                flows.append(Flow(parameter.name, box, lacking, sources))
+    for part in _slices(first, have, need, route.machines):
+        for rank in _in_both(part):
+            if (rank, _tensor(need[rank], part.parameter)) not in viewed:
+                copies.append(Copy(rank, part.parameter, part.box))
+                traffic.copy(rank, times * elements(part.box) * route.dst.element_bytes)
+        size = elements(part.box) * route.sent_bytes
+        for near, takers, holding in _sides(part):
+            sources = traffic.least_loaded(holding, near=near)
+            direct = len(takers) if near else _direct(takers, part, route)
+            traffic.send(sources, times * direct, size, near=near)
+            turn = traffic.receive(takers, direct, times, size, near=near)
+            flows.append(Flow(part.parameter, part.box, takers, sources, direct, turn))
     return Pattern(alike, tuple(flows), tuple(copies), aliases)
 
 
@@ -81,34 +100,49 @@ def _aliases(have: Stored, need: Stored) -> Iterator[Alias]:
                 yield Alias(rank, needed.tensor, *found)
 
 
-def _slices(
-    parameter: str, have: Stored, need: Stored, machines: Machines
-) -> Iterator[tuple[Box, Holders, Holders]]:
-    """Yield the slices of a parameter that go as one, with those who need and who hold them."""
-    held = holders_of(parameter, have, machines)
-    index = Index(held)
-    for box, takers in sorted(holders_of(parameter, need, machines).items()):
-        for other in index.near(box):
-            shared = common(box, other)
-            if shared:
-                yield shared, takers, held[other]
+def _slices(bundle: Bundle, have: Stored, need: Stored, machines: Machines) -> Iterator[Slice]:
+    """Yield the slices of a bundle, parameter by parameter."""
+    for parameter in bundle.parameters:
+        held = holders_of(parameter.name, have, machines)
+        needed = holders_of(parameter.name, need, machines)
+        index = Index(held)
+        for box, takers in sorted(needed.items()):
+            for other in index.near(box):
+                shared = common(box, other)
+                if shared:
+                    yield Slice(parameter.name, shared, takers, held[other], len(needed))
 
 
-def _in_both(takers: Holders, holders: Holders) -> Iterator[int]:
+def _in_both(part: Slice) -> Iterator[int]:
     """Yield the ranks that need a slice and hold it."""
-    for node, sources in holders.on.items():
-        there = takers.on.get(node, ())
+    for node, sources in part.holders.on.items():
+        there = part.takers.on.get(node, ())
         yield from (rank for rank in sources if rank in there)
 
 
-def _sides(
-    takers: Holders, holders: Holders
-) -> Iterator[tuple[bool, tuple[int, ...], tuple[int, ...]]]:
+def _tensor(stored: tuple[Shard, ...], parameter: str) -> str:
+    """Return the stored tensor that has a parameter."""
+    return next(shard.tensor for shard in stored if shard.has(parameter))
+
+
+def _sides(part: Slice) -> Iterator[tuple[bool, Takers, tuple[int, ...]]]:
     """Yield whether inside a node, who lacks it there, and who may send: by node, then the rest."""
-    for node, sources in holders.on.items():
-        lacking = tuple(rank for rank in takers.on.get(node, ()) if rank not in sources)
+    for node, sources in part.holders.on.items():
+        there = part.takers.on.get(node, ())
+        lacking = tuple((rank,) for rank in there if rank not in sources)
         if lacking:
             yield True, lacking, sources
-    far = takers.off(holders.nodes)
+    far = part.takers.off(part.holders.nodes)
     if far:
-        yield False, far, holders.ranks
+        yield False, far, part.holders.ranks
+
+
+def _direct(takers: Takers, part: Slice, route: Route) -> int:
+    """Return how many nodes get a slice from those who hold it; the others get it from these.
+
+    As many as keep the sources' network no busier than the takers': a source sends its share of
+    the model to each, and a taker receives its share of a replica, divided with those on its node.
+    """
+    replica = part.parts * route.dst.layout.pp
+    at_once = len(route.src.ranks) // (replica * max(map(len, takers)))
+    return min(len(takers), max(1, at_once))

@@ -62,9 +62,10 @@ def executed(plan, shape, have, *, limit=1 << 20, without=()):
         rows = slice(alias.start, alias.start + len(tensors[alias.rank][alias.tensor]))
         tensors[alias.rank][alias.tensor] = have[alias.rank][alias.held][rows]
 
-    def read(rank, parameter, box):
-        tensor, where = located(held[rank], parameter, box)
-        return have[rank][tensor][slices(where)]
+    def read(rank, parameter, box, *, again=False):
+        shards, mine = (needed, tensors) if again else (held, have)
+        tensor, where = located(shards[rank], parameter, box)
+        return mine[rank][tensor][slices(where)]
 
     def write(rank, parameter, box, values):
         tensor, where = located(needed[rank], parameter, box)
@@ -73,7 +74,10 @@ def executed(plan, shape, have, *, limit=1 << 20, without=()):
     for copy in plan.copies():
         write(copy.rank, copy.parameter, copy.box, read(copy.rank, copy.parameter, copy.box))
     for buffer in buffers((send for send in plan.sends() if send not in without), limit):
-        parts = [read(buffer.source, send.parameter, send.box) for send in buffer.sends]
+        parts = [
+            read(buffer.source, send.parameter, send.box, again=buffer.hop > 0)
+            for send in buffer.sends
+        ]
         packed = np.concatenate([part.ravel() for part in parts]).astype(DTYPES[plan.sent_bytes])
         assert packed.nbytes == buffer.bytes
         for send, part in zip(buffer.sends, parts, strict=True):

@@ -87,7 +87,8 @@ def test_ranks_of_a_node_that_hold_the_same_send_alike_but_for_one_slice(case):
     sends = list(plan_reshard(shape, src, dst, cluster).sends())
     sent = Counter()
     for send in sends:
-        sent[send.source, near(send, cluster)] += send.bytes
+        if not send.hop:
+            sent[send.source, near(send, cluster)] += send.bytes
 
     alike = {}
     for rank, shards in tensors_of(src, shape).items():
@@ -106,14 +107,42 @@ def near(send, cluster):
 
 @settings(max_examples=200)
 @given(cases())
-def test_nothing_comes_from_another_node_that_someone_near_holds(case):
+def test_a_node_gets_what_none_of_its_ranks_holds_once_and_nothing_else(case):
     shape, src, dst, cluster = case
-    held = counts(src, shape)
+    lacks = on_nodes(counts(dst, shape), cluster)
+    for node, held in on_nodes(counts(src, shape), cluster).items():
+        for name in lacks.get(node, ()):
+            lacks[node][name] &= ~held[name]
 
     for send in plan_reshard(shape, src, dst, cluster).sends():
         if not near(send, cluster):
-            mine = [r for r in src.ranks if cluster.node(r) == cluster.node(send.destination)]
-            assert not any(held[r][send.parameter][slices(send.box)].all() for r in mine)
+            wanted = lacks[cluster.node(send.destination)][send.parameter][slices(send.box)]
+            assert wanted.all()
+            wanted[...] = False
+
+    assert not any(left.any() for node in lacks.values() for left in node.values())
+
+
+def on_nodes(counts, cluster):
+    """What each node holds, by what each rank does."""
+    found = {}
+    for rank, mine in counts.items():
+        node = found.setdefault(cluster.node(rank), {})
+        for name, count in mine.items():
+            node[name] = node.get(name, False) | (count > 0)
+    return found
+
+
+@settings(max_examples=200)
+@given(cases())
+def test_a_rank_that_passes_something_on_got_it_one_hop_before(case):
+    shape, src, dst, cluster = case
+    arrived = {}
+
+    for send in plan_reshard(shape, src, dst, cluster).sends():
+        slice_ = send.parameter, send.box
+        assert send.hop == arrived.get((send.source, *slice_), -1) + 1
+        arrived[send.destination, *slice_] = send.hop
 
 
 @settings(max_examples=200)
@@ -140,7 +169,7 @@ def test_the_bottleneck_is_the_link_that_takes_longest(case):
             copy.rank, copy.rank
         )
     longest = max(seconds.values(), default=0.0)
-    assert plan.seconds == pytest.approx(longest)
+    assert plan.bottleneck.seconds == pytest.approx(longest)
     assert seconds.get(plan.bottleneck.link, 0.0) == pytest.approx(longest)
     assert reshard_cost(shape, src, dst, cluster) == (plan.bytes_moved, plan.seconds)
 
@@ -183,20 +212,47 @@ def layer_of(name):
     return int(parts[2]) if parts[1] == "layers" else 99
 
 
-def test_the_replicas_of_a_pipeline_take_turns_over_its_layers():
-    """Either of two replicas has every layer; three ranks elsewhere want them all."""
+def test_replicas_take_turns_to_send_and_to_hand_on():
+    """Either of two replicas has every layer; three ranks on another node want them all."""
     shape = known_shape("qwen2.5-0.5b")
-    cluster = Machines.parse("2x4xH100")
+    largest = 2 * shape.vocab * shape.hidden
 
-    plan = plan_reshard(shape, placed("dp2"), placed("dp3", 4), cluster)
+    plan = plan_reshard(shape, placed("dp2"), placed("dp3", 4), Machines.parse("2x4xH100"))
 
     sent = Counter()
     for send in plan.sends():
-        sent[send.source] += send.bytes
-    largest = 2 * shape.vocab * shape.hidden
-    assert sent.keys() == {0, 1}
-    assert abs(sent[0] - sent[1]) <= largest
-    assert sum(sent.values()) == 3 * 2 * shape.count
+        sent[send.source, send.hop] += send.bytes
+    assert sent.keys() == {(0, 0), (1, 0), (4, 1), (5, 1), (6, 1)}
+    assert sent[0, 0] + sent[1, 0] == 2 * shape.count
+    assert abs(sent[0, 0] - sent[1, 0]) <= largest
+    assert max(sent[rank, 1] for rank in (4, 5, 6)) <= 2 * (2 * shape.count / 3 + largest)
+
+
+def test_two_replicas_on_a_node_share_what_the_network_brings():
+    """Each of 8 ranks needs a quarter of the model, and gets an eighth from the other node."""
+    shape = known_shape("llama-2-7b")
+    cluster = Machines.parse("2x8xH100")
+
+    plan = plan_reshard(shape, placed("fsdp8", element_bytes=4), placed("tp4 x dp2", 8), cluster)
+
+    share = 2 * shape.count / 8
+    assert plan.bytes_moved == pytest.approx(2 * 8 * share, rel=0.001)
+    assert plan.bottleneck.bytes == pytest.approx(share, rel=0.03)
+    assert plan.seconds == pytest.approx(share / cluster.nodes[1].network_share, rel=0.03)
+
+
+@pytest.mark.parametrize(("trainers", "hops"), [("fsdp8", 8), ("fsdp16", 4), ("fsdp64", 1)])
+def test_where_trainers_are_few_generators_pass_weights_on(trainers, hops):
+    """8 nodes generate: whatever the trainers, no network card sends more than one receives."""
+    shape = known_shape("llama-2-7b")
+    cluster, src = Machines.parse("16x8xH100"), placed(trainers, element_bytes=4)
+
+    plan = plan_reshard(shape, src, placed("tp8 x dp8", 64), cluster)
+
+    received = 2 * shape.count / 8
+    assert plan.bottleneck.bytes == pytest.approx(received, rel=0.03)
+    matrices = (send for send in plan.sends() if "proj" in send.parameter)
+    assert max(send.hop for send in matrices) + 1 == hops
 
 
 def test_float32_masters_are_sent_as_the_bfloat16_that_is_needed():
@@ -289,5 +345,5 @@ def test_a_plan_says_what_moves_and_what_takes_longest():
     plan = plan_reshard(shape, placed("fsdp32", element_bytes=4), generation, cluster)
 
     assert str(plan) == snapshot(
-        "fsdp32 -> tp4 x dp8: 118051555328 bytes over links (1.00 of the lower bound), 3808114688 copied, 0.141 s: rank 1 receives over the network"
+        "fsdp32 -> tp4 x dp8: 118051555328 bytes over links (1.00 of the lower bound), 3808114688 copied, 0.0705 s: rank 1 receives over the network"
     )
