@@ -52,6 +52,7 @@ class Task:
         passes: of an update: 2 if the loss needs all rows before the first backward.
         after: the tasks whose results it needs, by their place in the list.
         loc: the line of the program.
+        weights: the `transfer` or `reshard` that its weights come by, as printed; "" of none.
     """
 
     name: str
@@ -64,6 +65,7 @@ class Task:
     passes: int = 1
     after: tuple[int, ...] = ()
     loc: str = ""
+    weights: str = ""
 
     def __str__(self) -> str:
         return f"{self.name} {self.kind} {self.seat.role}"
@@ -135,6 +137,7 @@ class _Walk:
         }
         self.sizes: dict[Axis, float] = {}
         self.behind: dict[Value, frozenset[int]] = {}
+        self.moved_by: dict[Value, str] = {}
         self.turns: dict[Value, float] = {}
 
     def of(self, graph: Graph) -> "_Walk":
@@ -159,6 +162,7 @@ class _Walk:
             if isinstance(node.op, Transfer):
                 elements = self._elements(node.args[0])
                 self.moves.append(Move(prefix + number, node, elements, times))
+                self.moved_by[node.results[0]] = prefix + number
             self.behind.update(dict.fromkeys(node.results, behind))
 
     def _task(
@@ -179,6 +183,7 @@ class _Walk:
             passes=(op.passes or 1) if isinstance(op, Update) else 1,
             after=tuple(sorted(behind)),
             loc=str(node.loc),
+            weights=self.moved_by.get(node.args[0], ""),
         )
 
     def _control(
@@ -186,8 +191,11 @@ class _Walk:
     ) -> frozenset[int]:
         """Walk the nested graphs; return the tasks behind what comes out of them."""
         for name, region in op.regions().items():
-            given = zip(region.inputs, op.handed_in(name, node.args), strict=False)
+            given = list(zip(region.inputs, op.handed_in(name, node.args), strict=False))
             self.behind |= {inner: self.behind[outer] for (_, inner), outer in given}
+            self.moved_by |= {
+                inner: self.moved_by[outer] for (_, inner), outer in given if outer in self.moved_by
+            }
             for _, inner in region.inputs:
                 self.behind.setdefault(inner, behind)
                 self._measure(inner)

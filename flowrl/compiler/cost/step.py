@@ -15,10 +15,10 @@ class Slot:
         seat: whose weights it uses, by its place in the list of seats.
         pool: where it runs, by number.
         after: the tasks whose results it needs.
-        switches: `(from, to, count)`: the seats that leave and take the pool on the way to this
-            task, and how often in a step. Steps follow one another, so the first task of a pool
-            comes after its last.
-        entries: how often its seat takes the pool, the sum of those counts.
+        switches: `(from, to, turns)`: the seats that leave and take the pool on the way to this
+            task, and before which turns of its loop; before turn 0 if it is in none. Steps follow
+            one another, so the first task of a pool comes after its last.
+        entries: how often its seat takes the pool in a step: all those turns.
         refreshes: how often its weights are older than the last update, so must be brought.
         source: the pool that trains its model, if another seat does.
     """
@@ -26,7 +26,7 @@ class Slot:
     seat: int
     pool: int
     after: tuple[int, ...]
-    switches: tuple[tuple[int, int, int], ...] = ()
+    switches: tuple[tuple[int, int, range], ...] = ()
     entries: int = 0
     refreshes: int = 0
     source: int | None = None
@@ -84,7 +84,8 @@ def slots(tasks: Sequence[Task], seats: Sequence[Seat], pools: Sequence[int]) ->
     for i, task in enumerate(tasks):
         seat = seat_of[i]
         switches = _switches(tasks, seat_of, pools, i)
-        slot = Slot(seat, pools[seat], task.after, switches, sum(n for *_, n in switches))
+        entries = sum(len(turns) for *_, turns in switches)
+        slot = Slot(seat, pools[seat], task.after, switches, entries)
         if seats[seat].use != "train" and seats[seat].role in trained:
             again = any(_updates(t, seats[seat].role) and _loop(t) == _loop(task) for t in tasks)
             turns = round(task.times) if again and _loop(task) else 1
@@ -132,8 +133,8 @@ def spans(
         for needed in slot.after:
             at = max(at, ends[needed])
         starts.append(at)
-        for old, new, times in slot.switches:
-            at += times * (sleep[old] + wake[new])
+        for old, new, turns in slot.switches:
+            at += len(turns) * (sleep[old] + wake[new])
         brought = slot.brought(drops=drops[seat])
         if brought and slot.source is not None:
             at = max(at, free[slot.source]) + brought * refresh[seat]
@@ -156,20 +157,20 @@ def _loop(task: Task) -> str:
 
 def _switches(
     tasks: Sequence[Task], seat_of: Sequence[int], pools: Sequence[int], i: int
-) -> tuple[tuple[int, int, int], ...]:
-    """Return the `(from, to, count)` of a task; see `Slot`."""
+) -> tuple[tuple[int, int, range], ...]:
+    """Return the `(from, to, turns)` of a task; see `Slot`."""
     here = [j for j in range(len(tasks)) if pools[seat_of[j]] == pools[seat_of[i]]]
     place = here.index(i)
     before = here[place - 1]
     loop = _loop(tasks[i])
     turns = max(1, round(tasks[i].times)) if loop else 1
     if not loop:
-        counts = [(before, 1)]
+        found = [(before, range(1))]
     elif place and _loop(tasks[before]) == loop:
-        counts = [(before, turns)]
+        found = [(before, range(turns))]
     else:  # the first of the loop: once from before it, then from the loop's own last
         last = max(j for j in here if _loop(tasks[j]) == loop)
-        counts = [(before, 1), (last, turns - 1)]
+        found = [(before, range(1)), (last, range(1, turns))]
     return tuple(
-        (seat_of[j], seat_of[i], count) for j, count in counts if count and seat_of[j] != seat_of[i]
+        (seat_of[j], seat_of[i], when) for j, when in found if when and seat_of[j] != seat_of[i]
     )
