@@ -196,6 +196,8 @@ def _grad(value, of):
 
 
 def _aggregation(p):
+    if p.get("variant") == "gspo":  # one objective a sequence: always the mean over sequences
+        return {"mode": "seq-mean-token-mean", **_only(p, "denominator")}
     return {"mode": p["agg"], **_only(p, "horizon", "denominator")}
 
 

@@ -1,7 +1,7 @@
 """Rewards of tokens, and what each token earned: returns, and advantages over a critic."""
 
 from flowrl.ir.graph import Value
-from flowrl.ops.expect import in_interval, one_of, per_token
+from flowrl.ops.expect import in_interval, one_of, per_token, refuse
 from flowrl.ops.tensor import Per, apply, apply_many
 
 REWARDS = "f32[..., token], bool[..., token]"
@@ -20,6 +20,12 @@ def token_rewards(scores: Value, mask: Value, kl_penalty: Value | None = None) -
 
     Source: Ouyang et al. 2022, arXiv:2203.02155, eq. 2.
     """
+    if isinstance(scores, Value) and scores.axes and scores.axes[-1].name == "token":
+        refuse(
+            "token_rewards",
+            f"`scores` must be f32[...], one a sample; got {scores.type}",
+            "rewards that tokens have already need no place: hand them to `ops.gae` as they are",
+        )
     signature, args = "f32[...], bool[..., token]", {"scores": scores, "mask": mask}
     if kl_penalty is not None:
         signature, args = f"{signature}, f32[..., token]", {**args, "kl_penalty": kl_penalty}

@@ -4,6 +4,7 @@ import pytest
 from inline_snapshot import snapshot
 
 from tests.ir.source import step_refusal
+from tests.test_numbers import MATHEMATICS
 
 # fmt: off
 REFUSED = {
@@ -64,6 +65,23 @@ REFUSED = {
     "ops.generate(policy, prompts, max_tokens=4, min_tokens=5)": snapshot(('generate: `min_tokens` must be an integer of at least 0, up to max_tokens=4; got 5', 'help: 0 is off')),
 }
 MISTYPED = {
+    "ops.binary_cross_entropy(mask, rewards)": snapshot(("binary_cross_entropy: `logits` must be f32[...]; got bool[prompt'2, sample'2, token'2]", 'help: make it a number: `x.float()`')),
+    "ops.bootstrap_values(policy, rewards)": snapshot(("bootstrap_values: `rollouts` must be Rollouts, Examples, Pairs or Record; got f32[prompt'2, sample'2]", 'help: rollouts come from `ops.generate`, data from arguments of the program')),
+    "ops.count(rewards)": snapshot(("sum: `mask` must be bool[...]; got f32[prompt'2, sample'2]", 'help: make a condition by comparing: `x > 0`')),
+    "ops.leave_one_out(tokens)": snapshot(("leave_one_out: `rewards` must be f32[..., sample]; got f32[prompt'2, sample'2, token'2]", "help: reduce over the tokens first: `x.sum(over='token', mask=rollouts.mask)`")),
+    "ops.policy_filter(tokens)": snapshot(("policy_filter: `rewards` must be f32[..., sample]; got f32[prompt'2, sample'2, token'2]", "help: reduce over the tokens first: `x.sum(over='token', mask=rollouts.mask)`")),
+    "ops.policy_filter(rewards, keep='worst')": snapshot(("policy_filter: `keep` must be 'best_random' or 'best_worst' or 'best'; got 'worst'", "help: leave `keep` out for 'best_random'")),
+    "ops.reinforce(mask, rewards)": snapshot(("reinforce: `new` must be f32[..., token]; got bool[prompt'2, sample'2, token'2]", 'help: make it a number: `x.float()`')),
+    "ops.sequence_sum_mean(tokens, rewards)": snapshot(("sequence_sum_mean: `mask` must be bool[..., token]; got f32[prompt'2, sample'2]", 'help: make a condition by comparing: `x > 0`')),
+    "ops.token_counts(rewards > 0.0)": snapshot(("sum: can reduce f32[prompt'2, sample'2] over its last axis, or over all; got over='token'", "help: reduce the inner axes first: `x.sum(over='sample').sum(...)`")),
+    "ops.token_mean(tokens, tokens)": snapshot(("token_mean: `mask` must be bool[..., token]; got f32[prompt'2, sample'2, token'2]", 'help: make a condition by comparing: `x > 0`')),
+    "ops.token_rewards(tokens, mask)": snapshot(("token_rewards: `scores` must be f32[...], one a sample; got f32[prompt'2, sample'2, token'2]", 'help: rewards that tokens have already need no place: hand them to `ops.gae` as they are')),
+    "ops.usable(mask)": snapshot(("usable: `rewards` must be f32[...]; got bool[prompt'2, sample'2, token'2]", 'help: make it a number: `x.float()`')),
+    "ops.watch_gap(mask, old, mask)": snapshot(("logprob_gap: `train` must be f32[..., token]; got bool[prompt'2, sample'2, token'2]", 'help: make it a number: `x.float()`')),
+    "ops.watch_kl(old, old, rewards)": snapshot(("sum: `mask` must be bool[..., token]; got f32[prompt'2, sample'2]", 'help: make a condition by comparing: `x > 0`')),
+    "ops.watch_rewards(tokens)": snapshot(("zero_variance_share: `rewards` must be f32[..., sample]; got f32[prompt'2, sample'2, token'2]", "help: reduce over the tokens first: `x.sum(over='token', mask=rollouts.mask)`")),
+    "ops.watch_values(tokens, tokens, rewards)": snapshot(("token_mean: `mask` must be bool[..., token]; got f32[prompt'2, sample'2]", 'help: make a condition by comparing: `x > 0`')),
+    "ops.watch_weights(tokens, mask, tokens)": snapshot(("effective_sample_size: `mask` must be bool[..., token]; got f32[prompt'2, sample'2, token'2]", 'help: make a condition by comparing: `x > 0`')),
     "ops.microbatches(rewards, max_tokens=9)": snapshot(("microbatches: `batch` must be Rollouts, Examples, Pairs or Record; got f32[prompt'2, sample'2]", 'help: rollouts come from `ops.generate`, data from arguments of the program')),
     "ops.minibatches(prompts, sequences=9)": snapshot(('minibatches: `batch` must be Rollouts, Examples, Pairs or Record; got Prompts', 'help: rollouts come from `ops.generate`, data from arguments of the program')),
     "ops.gae(tokens, rewards, rollouts.tokens)": snapshot(("gae: `mask` must be bool[..., token]; got i32[prompt'2, sample'2, token'2]", 'help: make a condition by comparing: `x > 0`')),
@@ -117,3 +135,9 @@ kl: `old` weighs the slope of gradient='unbiased'; got gradient='direct'
             ^^^^^^^^^^^^^^^^^^^^^
 help: leave `old` out, or set gradient='unbiased'\
 """)
+
+
+def test_every_op_of_the_mathematics_refuses_something():
+    refused = {name for name in MATHEMATICS for text in REFUSED | MISTYPED if f"ops.{name}(" in text}
+
+    assert sorted(refused) == MATHEMATICS

@@ -9,7 +9,8 @@ from torch.testing import assert_close
 import flowrl as fl
 from flowrl import ops
 from flowrl.runtime.engines.torch import TorchScorer
-from flowrl.runtime.models import ModelSpec, head_module
+from flowrl.runtime.heads import head_module
+from flowrl.runtime.models import ModelSpec
 from tests.ir.source import refusal
 from tests.runtime import steps
 
