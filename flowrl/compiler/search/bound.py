@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from functools import cache
 
 from flowrl.compiler.cost.step import Spans, spans
-from flowrl.compiler.search.terms import Terms, fits, least
+from flowrl.compiler.search.terms import Terms, least
 from flowrl.compiler.search.tree import Node, Tree
 
 Key = tuple[float, int, int]
@@ -82,7 +82,7 @@ class Bounds:
 
     def _fits(self, node: Node, terms: Sequence[Terms]) -> bool:
         return all(
-            fits([terms[seat] for seat in pool], self.table.capacity(shape))
+            self.table.fits(tuple(terms[seat] for seat in pool), shape)
             for pool, shape in zip(node.partition.pools, node.shapes, strict=False)
         )
 
@@ -90,17 +90,15 @@ class Bounds:
         """Return the seconds to bring each seat's weights once, and all bytes moved in a step."""
         refresh, moved = [0.0] * len(self.table.seats), 0
         for seat in self.tree.order[: len(node.options)]:
-            ends = self.tree.ends(node, seat)
-            option = node.options[self.tree.place[seat]]
-            if ends is None or option.residency == "alias":
+            source, option = self.tree.source(node, seat), node.options[self.tree.place[seat]]
+            if source is None or option.residency == "alias":
                 continue
-            priced = self.tree.place[seat] < node.priced
-            ask = self.table.reshard if priced else self.table.reshard_floor
-            once, refresh[seat] = ask(*ends)
+            exact = self.tree.place[seat] < node.priced
+            once, refresh[seat] = self.table.bring(source[0], option, source[1], exact)
             for slot in node.partition.slots:
                 if slot.seat == seat:
                     drops = option.residency == "drop"
-                    moved += once * slot.brought(drops=drops)
+                    moved += once * len(slot.brought(drops=drops))
         return refresh, moved
 
     def _least_in_room(self, pool: tuple[int, ...], room: int) -> tuple[Terms, ...] | None:

@@ -84,7 +84,7 @@ def found(node: Node, bounds: Bounds, counts: Counts, constraints: Constraints) 
     for seat, its in enumerate(seats):
         option = node.options[tree.place[seat]]
         name = names[node.partition.pool_of[seat]]
-        placed[its] = PlacedSeat(name, option.layout, option.residency, option.cache_share)
+        placed[its] = PlacedSeat(name, option.use.layout, option.residency, option.use.cache_share)
     pools = sorted(map(PlacedPool, names, ranks, members), key=lambda pool: pool.ranks[0])
     return Found(tuple(pools), placed, bounds.spans(node), key[1], key[2], counts)
 

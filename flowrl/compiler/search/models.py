@@ -58,7 +58,7 @@ class ModelCosts:
     def seconds(self, task: Task, use: Use) -> float:
         """Return the seconds of all turns of a task."""
         shape = self._shape(use.seat)
-        phase = seconds(task, shape, use.layout, use.ranks, self._with_cache(use))
+        phase = seconds(task, shape, use.layout, use.ranks, self.target, use.cache_share)
         return phase.seconds * task.times
 
     def memory(self, use: Use, residency: Residency) -> Bytes:
@@ -110,19 +110,9 @@ class ModelCosts:
         return source.layout == target.layout and source.layout.fsdp == 1
 
     def _memory(self, use: Use) -> Memory:
-        of = self._with_cache(use)
-        sequences = max((t.sequences for t in self.tasks if t.seat == use.seat), default=inf)
-        return memory(use.seat, self._shape(use.seat), use.layout, use.ranks, of, sequences)
-
-    def _with_cache(self, use: Use) -> Target:
-        """Return the target with as much KV cache as this use takes."""
-        if use.cache_share == 1:
-            return self.target
-        workload = self.target.workload
-        its = workload.settings(use.seat.role)
-        less = attrs.evolve(its, kv_share=its.kv_share * use.cache_share)
-        roles = {**workload.roles, use.seat.role: less}
-        return attrs.evolve(self.target, workload=attrs.evolve(workload, roles=roles))
+        most = max((task.sequences for task in self.tasks if task.seat == use.seat), default=inf)
+        shape, seat = self._shape(use.seat), use.seat
+        return memory(seat, shape, use.layout, use.ranks, self.target, most, use.cache_share)
 
     def _shape(self, seat: Seat) -> ModelShape:
         return self.target.shapes[seat.role]

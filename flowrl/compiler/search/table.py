@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Literal
 
+import attrs
+
 from flowrl.compiler.cost.memory import Residency
 from flowrl.compiler.cost.step import homes
 from flowrl.compiler.search.constraints import Constraints
@@ -11,7 +13,6 @@ from flowrl.compiler.search.costs import RESIDENCIES, Costs, Use
 from flowrl.compiler.search.space import Shape, blocks_of
 from flowrl.compiler.search.terms import Option, Terms, fits, least, options
 from flowrl.compiler.tasks import Task, seats_of
-from flowrl.ir.layout import Layout
 
 Near = Literal["same", "node", "apart"]
 """How two pools lie: they are one; in one node; in different nodes."""
@@ -50,8 +51,8 @@ class Table:
         self.choices = cache(self._choices)
         self.floor = cache(self._floor)
         self.shapes = cache(self._shapes)
-        self.reshard = cache(costs.reshard)
-        self.reshard_floor = cache(costs.reshard_floor)
+        self.bring = cache(self._bring)
+        self.fits = cache(self._fits)
         self.capacity = cache(self._capacity)
 
     def ranks(self, shape: Shape) -> range:
@@ -79,7 +80,7 @@ class Table:
         if self.trainer[seat] is None:  # nowhere to bring weights from, or to read them
             allowed = [r for r in allowed if r in ("resident", "offload")]
         tasks = [self.tasks[i] for i in self.work[seat]]
-        return options(self.costs, tasks, uses, allowed, alone=not self.tied[seat])
+        return options(self.costs, tasks, uses, allowed, tied=self.tied[seat])
 
     def _choices(self, pool: tuple[int, ...], shape: Shape) -> tuple[Choices, ...] | None:
         """Return what each seat of a pool may choose, or None if nothing fits.
@@ -100,8 +101,13 @@ class Table:
         return tuple(kept)
 
     def _here(self, seat: int, pool: tuple[int, ...], shape: Shape) -> list[Option]:
+        """Return the choices of a seat in a pool; alone, it need not make room."""
         beside = self.trainer[seat] in pool
-        return [o for o in self.options(seat, shape) if beside or o.residency != "alias"]
+        every = [o for o in self.options(seat, shape) if beside or o.residency != "alias"]
+        if len(pool) > 1:
+            return every
+        stays = {o.use: o for o in every if o.residency == "resident"}
+        return [o for o in every if o.use not in stays or not _needless(o, stays[o.use])]
 
     def _floor(
         self, pool: tuple[int, ...], shape: Shape, seat: int, residency: Residency | None
@@ -119,20 +125,31 @@ class Table:
         fit = [shape for shape in allowed if self.choices(pool, shape) is not None]
         return tuple(sorted(fit, key=lambda shape: (shape.gpus, shape.block)))
 
-    def uses(
-        self, source: tuple[int, Shape, Layout], target: tuple[int, Shape, Layout], near: Near
-    ) -> tuple[Use, Use]:
-        """Return two seats on ranks that lie so; any other such ranks cost the same."""
-        (a, at, its), (b, to, other) = source, target
-        first, per_node = self.blocks[to.block].first, self.blocks[to.block].per_node
+    def _fits(self, pool: tuple[Terms, ...], shape: Shape) -> bool:
+        return fits(pool, self.capacity(shape))
+
+    def _bring(self, source: Option, target: Option, near: Near, exact: bool) -> tuple[int, float]:
+        """Return bytes over links and seconds to bring weights to a seat, or what they exceed."""
+        ask = self.costs.reshard if exact else self.costs.reshard_floor
+        return ask(source.use, self.beside(source, target, near))
+
+    def beside(self, source: Option, target: Option, near: Near) -> Use:
+        """Return the target on ranks that lie so from the source's; any such cost the same."""
+        a, b = source.use.ranks, target.use.ranks
+        first, per_node = b[0], self.costs.machines.nodes[self.costs.machines.node(b[0])].count
         if near == "node":
-            first += at.gpus
-        elif near == "apart" and at.block == to.block:
-            first += -(-at.gpus // per_node) * per_node
-        return (
-            Use(self.seats[a], its, self.ranks(at)),
-            Use(self.seats[b], other, range(first, first + to.gpus)),
-        )
+            first += len(a)
+        elif near == "apart" and a[0] == first:  # of one block, after the source's nodes
+            first += -(-len(a) // per_node) * per_node
+        return attrs.evolve(target.use, ranks=range(first, first + len(b)))
+
+
+def _needless(option: Option, stays: Option) -> bool:
+    """Return whether a seat that is alone can as well be resident."""
+    if option is stays:
+        return False
+    mine, its = option.bytes, stays.bytes
+    return its.awake <= mine.awake and its.host <= mine.host and stays.seconds <= option.seconds
 
 
 def _by_residency(options: Sequence[Option]) -> Choices:

@@ -8,10 +8,9 @@ import attrs
 from flowrl.compiler.cost.memory import Residency
 from flowrl.compiler.search.costs import Bytes, Costs, Use
 from flowrl.compiler.tasks import Task
-from flowrl.ir.layout import Layout
 
 
-@attrs.frozen
+@attrs.frozen(eq=False)  # told apart by identity: they are keys of caches, and made once
 class Terms:
     """What the choices for one seat come to.
 
@@ -38,13 +37,12 @@ class Terms:
         return all(a <= b for a, b in zip(self.numbers, other.numbers, strict=True))
 
 
-@attrs.frozen
+@attrs.frozen(eq=False)
 class Option(Terms):
     """A residency, a layout and a cache for one seat, and what they come to."""
 
     residency: Residency
-    layout: Layout
-    cache_share: float = 1.0
+    use: Use
 
 
 def least(several: Iterable[Terms]) -> Terms:
@@ -78,25 +76,25 @@ def options(
     uses: Sequence[Use],
     residencies: Sequence[Residency],
     *,
-    alone: bool,
+    tied: bool,
 ) -> tuple[Option, ...]:
-    """Return every choice for a seat, the first of equals first.
+    """Return the choices for a seat, less those that another is as good as in every number.
 
     Args:
         costs: what to ask.
         tasks: of the seat.
         uses: the seat with each layout.
         residencies: what it may do while another seat works.
-        alone: nothing hangs on its layout but its own seconds and bytes, so that choices no
-            better than another of the residency in any number are left out.
+        tied: another seat has the weights too, so that bringing them hangs on the layout: only
+            choices of one layout are compared.
     """
     every = list(_options(costs, tasks, uses, residencies))
-    if not alone:
-        return tuple(every)
     kept: list[Option] = []
     for option in sorted(every, key=lambda o: o.numbers):  # stable; none dominates one before it
-        same = (other for other in kept if other.residency == option.residency)
-        if not any(other.dominates(option) for other in same):
+        alike = (o for o in kept if o.residency == option.residency)
+        if tied:
+            alike = (o for o in alike if o.use.layout == option.use.layout)
+        if not any(other.dominates(option) for other in alike):
             kept.append(option)
     return tuple(kept)
 
@@ -109,4 +107,4 @@ def _options(
         for residency in residencies:
             took = costs.memory(use, residency)
             wake, sleep = costs.wake(use, residency)
-            yield Option(seconds, took, wake, sleep, residency, use.layout, use.cache_share)
+            yield Option(seconds, took, wake, sleep, residency, use)

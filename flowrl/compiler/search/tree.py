@@ -7,7 +7,6 @@ import attrs
 
 from flowrl.compiler.cost.memory import Residency
 from flowrl.compiler.cost.step import Slot, slots
-from flowrl.compiler.search.costs import Use
 from flowrl.compiler.search.space import Shape, pack, partitions
 from flowrl.compiler.search.table import Choices, Near, Table
 from flowrl.compiler.search.terms import Option
@@ -71,6 +70,7 @@ class Tree:
         size = table.costs.machines.size
         self.gpus = min(table.constraints.most_gpus or size, size)
         self.ranks = cache(self._ranks)
+        self.near = cache(self._near)
 
     def roots(self) -> Iterator[Node]:
         """Yield every way to share pools that the user allows, if each pool fits in some shape."""
@@ -126,32 +126,28 @@ class Tree:
         assert choices is not None, "a pool has only shapes that may fit"
         return choices[pool.index(seat)]
 
-    def ends(self, node: Node, seat: int) -> tuple[Use, Use] | None:
-        """Return from where weights come to a seat, and to where, once both have a layout."""
+    def source(self, node: Node, seat: int) -> tuple[Option, Near] | None:
+        """Return from where weights come to a seat, once both have a layout, and how they lie."""
         trainer = self.table.trainer[seat]
         if trainer is None or len(node.options) <= max(self.place[seat], self.place[trainer]):
             return None
-        pools, where = node.partition.pool_of, self.ranks(node.shapes)
-        assert where is not None, "only shapes that lie together are tried"
-        (a, b), shapes = (pools[trainer], pools[seat]), node.shapes
-        layouts = [node.options[self.place[s]].layout for s in (trainer, seat)]
-        return self.table.uses(
-            (trainer, shapes[a], layouts[0]),
-            (seat, shapes[b], layouts[1]),
-            "same" if a == b else self._near(where[a], where[b]),
-        )
+        a, b = (node.partition.pool_of[s] for s in (trainer, seat))
+        near = "same" if a == b else self.near(node.shapes, a, b)
+        return node.options[self.place[trainer]], near
 
-    def _near(self, a: range, b: range) -> Near:
-        node = self.table.costs.machines.node
-        return "node" if {node(a[0]), node(a[-1])} & {node(b[0]), node(b[-1])} else "apart"
+    def _near(self, shapes: tuple[Shape, ...], a: int, b: int) -> Near:
+        where, node = self.ranks(shapes), self.table.costs.machines.node
+        assert where is not None, "only shapes that lie together are tried"
+        nodes = [{node(where[pool][0]), node(where[pool][-1])} for pool in (a, b)]
+        return "node" if nodes[0] & nodes[1] else "apart"
 
     def _trains_resident(self, node: Node, seat: int) -> bool:
         trainer = self.table.trainer[seat]
         return trainer is not None and node.residencies[self.place[trainer]] == "resident"
 
     def _aliases(self, node: Node, seat: int) -> bool:
-        ends = self.ends(node, seat)
-        return ends is not None and self.table.costs.aliases(*ends)
+        source, option = self.source(node, seat), node.options[self.place[seat]]
+        return source is not None and self.table.costs.aliases(source[0].use, option.use)
 
     def _ranks(self, shapes: tuple[Shape, ...]) -> tuple[range, ...] | None:
         return pack(shapes, self.table.blocks)

@@ -97,5 +97,5 @@ def cost(tasks, costs, seats, groups, fixed, uses, kinds):
         [seconds for _, seconds in brings],
         [kind == "drop" for kind in kinds],
     )
-    moved = sum(brings[s.seat][0] * s.brought(drops=kinds[s.seat] == "drop") for s in fixed)
+    moved = sum(brings[s.seat][0] * len(s.brought(drops=kinds[s.seat] == "drop")) for s in fixed)
     return step.seconds, moved

@@ -1,0 +1,111 @@
+"""Where the best placement of PPO stops sharing all GPUs, against what HybridFlow reports.
+
+    python benchmarks/placement.py [--models 7b 13b 34b 70b] [--nodes 1 2 4 8 12 16]
+
+The setting of HybridFlow's section 8 (Sheng et al. 2024, arXiv:2409.19256): nodes of 8 A100-80G;
+policy, critic, reference and reward model of one size; prompts and responses of 1,024 tokens, 1,024
+prompts a step, one epoch of 8 minibatches. Each row searches four times: all models together; policy
+and reference apart from critic and reward model (split); every model apart (standalone); and
+without a constraint. Seconds a step are predicted; in brackets, the GPUs of each pool.
+"""
+
+import argparse
+import time
+from collections.abc import Mapping
+
+import attrs
+
+from flowrl.compiler.cost import Lengths, Settings, Workload
+from flowrl.compiler.hardware import Machines
+from flowrl.compiler.search import Constraints, Found, ModelCosts, best_placement
+from flowrl.compiler.shapes import known_shape
+from flowrl.compiler.target import Target
+from flowrl.compiler.tasks import Seat, Task
+
+MODELS = {
+    "7b": "llama-2-7b",
+    "13b": "llama-2-13b",
+    "34b": "codellama-34b",
+    "70b": "llama-2-70b",
+}
+TOKENS, PROMPTS, MINIBATCHES = Lengths.of(1024), 1024, 8
+NODE_NETWORK = 25e9
+"""Bytes a second of a whole node: 200 Gbps (HybridFlow, section 8.1)."""
+
+
+def task(name: str, kind: str, seat: str, after: tuple[int, ...] = (), times: int = 1) -> Task:
+    """Return a task on the rows of a step, or of each minibatch."""
+    role, use = seat.split(".")
+    return Task(name, kind, Seat(role, use), PROMPTS / times, TOKENS, TOKENS, times, after=after)
+
+
+PPO = (
+    task("%0", "generate", "policy.generate"),
+    task("%1", "rewards", "reward.score", (0,)),
+    task("%2", "values", "critic.score", (0,)),
+    task("%3", "logprobs", "reference.score", (0,)),
+    task("%4/%0", "update", "policy.train", (1, 2, 3), MINIBATCHES),
+    task("%4/%1", "update", "critic.train", (1, 2, 3), MINIBATCHES),
+)
+
+POLICY, CRITIC = Seat("policy", "train"), Seat("critic", "train")
+GENERATE = Seat("policy", "generate")
+REFERENCE, REWARD = Seat("reference", "score"), Seat("reward", "score")
+ACTING, JUDGING = {POLICY, GENERATE, REFERENCE}, {CRITIC, REWARD}
+
+FORMS: Mapping[str, Constraints] = {
+    "colocated": Constraints(together=(frozenset(ACTING | JUDGING),)),
+    "split": Constraints(
+        together=(frozenset(ACTING), frozenset(JUDGING)), apart=(frozenset({POLICY, CRITIC}),)
+    ),
+    "standalone": Constraints(
+        together=(frozenset({POLICY, GENERATE}),),
+        apart=(frozenset({POLICY, CRITIC, REFERENCE, REWARD}),),
+    ),
+    "best": Constraints(),
+}
+
+
+def target(model: str, nodes: int) -> Target:
+    """Return HybridFlow's machines and models."""
+    shapes = {
+        "policy": known_shape(MODELS[model]),
+        "reference": known_shape(MODELS[model]),
+        "critic": known_shape(MODELS[model], head="value"),
+        "reward": known_shape(MODELS[model], head="reward"),
+    }
+    settings = Settings(checkpointing=True, microbatch_tokens=2048)
+    workload = Workload(
+        prompts=PROMPTS, prompt_tokens=TOKENS, response_tokens=TOKENS, default=settings
+    )
+    node = attrs.evolve(Machines.parse("8xA100-80G").nodes[0], network_bytes_per_s=NODE_NETWORK)
+    return Target(Machines((node,) * nodes), shapes, workload)
+
+
+def cell(found: Found | None) -> str:
+    """Return seconds a step and the pools' sizes."""
+    if found is None:
+        return "doesn't fit"
+    sizes = "+".join(str(len(pool.ranks)) for pool in found.pools)
+    return f"{found.seconds:.1f} ({sizes})"
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--models", nargs="+", default=list(MODELS), choices=list(MODELS))
+    parser.add_argument("--nodes", nargs="+", type=int, default=[1, 2, 4, 8, 12, 16])
+    args = parser.parse_args()
+    print(f"{'model':5} {'GPUs':>4} " + " ".join(f"{form:>20}" for form in FORMS) + "  search")
+    for model in args.models:
+        for nodes in args.nodes:
+            costs = ModelCosts(target(model, nodes), PPO)
+            start = time.perf_counter()
+            cells = [cell(best_placement(PPO, costs, form)) for form in FORMS.values()]
+            seconds = time.perf_counter() - start
+            row = " ".join(f"{text:>20}" for text in cells)
+            print(f"{model:5} {8 * nodes:4} {row} {seconds:6.1f}s", flush=True)
+
+
+if __name__ == "__main__":
+    main()
