@@ -5,6 +5,7 @@ from inline_snapshot import snapshot
 
 from flowrl.config.run_file import load_run_file
 from flowrl.errors import DataError, EngineError, FlowrlError, RunFileError
+from flowrl.report.check import checked
 from flowrl.runtime.reading import TextReader
 from flowrl.train.evaluate import eval_checkpoint
 from flowrl.train.prepare import lower
@@ -332,3 +333,11 @@ def test_a_reward_model_appears_in_the_plan(judged):
   %6 = score(%prompts.rows, %0.tokens, %5) {functions=[helpful], models=[helpful]} @main  # reinforce.py:7
       metrics.policy/logprob_gap_max=%13.logprob_gap_max, metrics.helpful=%14\
 """)
+
+
+def test_a_run_file_with_a_reward_model_is_checked_without_it(judged):
+    path = judged.write("reinforce.py", reward=HELPFUL.replace("judge", "nowhere"))
+
+    assert checked(path, ()).startswith("`run.toml` and its program `reinforce` are sound.")
+    with pytest.raises(RunFileError, match="unknown key `hed`"):
+        checked(path, ("reward.helpful.hed=1",))

@@ -70,3 +70,13 @@ def test_a_reward_model_called_reward_lives_with_the_models(judged, capsys):
     judged.run("reinforce.py", reward=HELPFUL.replace("helpful", "reward"), added=pools)
 
     assert "pool data: data; " in capsys.readouterr().out
+
+
+def test_a_reward_model_scores_in_the_rounds_of_dynamic_sampling(judged):
+    parts = {"reward": HELPFUL.replace("helpful", "reward"), "added": POOLS.format(role="reward")}
+    sets = ("program.samples=3", "program.groups=4", "program.minibatch=6")
+
+    there = judged.run("dapo", *sets, **parts)
+
+    here = judged.run("dapo", *sets, "train.folder=here", "cluster.executor=local", **parts)
+    assert known(there) == known(here)
