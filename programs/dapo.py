@@ -1,7 +1,7 @@
 """Decoupled Clip and Dynamic Sampling Policy Optimization (Yu et al. 2025, arXiv:2503.14476).
 
-Left out of the paper: the surplus of the last round, which is dropped; the masking of truncated
-samples, an ablation of its sec. 3.4 that the penalty replaces.
+What the last round has over is dropped, or begins the batch of the next step: `left_over` groups at most.
+Left out of the paper: the masking of truncated samples, an ablation of its sec. 3.4 that the penalty replaces.
 """
 
 import flowrl as fl
@@ -10,15 +10,16 @@ from flowrl import ops
 
 @fl.program
 def dapo(
-    policy: fl.Model, prompts: fl.Prompts, *, groups=64, samples=16, rounds=10, minibatch=512,
-    clip=0.2, clip_high=0.28, overlong=(),
+    policy: fl.Model, prompts: fl.Prompts, surplus: fl.Carry = fl.Carry(fl.Buffer()),
+    *, groups=64, samples=16, rounds=10, left_over=0, minibatch=512, clip=0.2, clip_high=0.28, overlong=(),
 ):
     """GRPO on groups that all have a signal, over tokens, clipped higher; `overlong` is (max_len, cache_len)."""
     def draw(prompts):
         return ops.score("reward", ops.generate(policy, prompts, n=samples))
 
-    (rollouts, rewards), _, drawn = ops.sample_until(
-        draw, lambda drawn: ops.has_signal(drawn[1]), prompts, groups=groups, rounds=rounds)
+    (rollouts, rewards), surplus, drawn = ops.sample_until(
+        draw, lambda drawn: ops.has_signal(drawn[1]), prompts,
+        groups=groups, rounds=rounds, surplus=surplus, capacity=left_over)
     if overlong:                                           # soft overlong punishment, in tokens
         max_len, cache_len = overlong
         rewards = rewards + ops.overlong_penalty(ops.token_counts(rollouts.mask), max_len=max_len, cache_len=cache_len)
@@ -29,4 +30,4 @@ def dapo(
             ops.clipped_surrogate(new.logprobs, mb.logprobs, mb.advantages, clip=clip, clip_high=clip_high), mb.mask), mb)
 
     policy, stats = ops.scan(body, policy, ops.minibatches(batch, sequences=minibatch))
-    return policy, stats | {"drawn": drawn.float()}
+    return policy, surplus, stats | {"drawn": drawn.float()}

@@ -9,7 +9,7 @@ from flowrl.errors import Location, ProgramError
 from flowrl.ir.correction import Correction
 from flowrl.ir.graph import CAPTURED, UNPLACED, Graph, Node, Op, Value, new_value
 from flowrl.ir.signature import TypeRuleError
-from flowrl.ir.types import Axis, ModelType, Type
+from flowrl.ir.types import Axis, DType, ModelType, TensorType, Type
 
 HAND_IN = (
     "hand the model in: `ops.scan(body, (model, ...), minibatches)` or "
@@ -59,6 +59,12 @@ class GraphBuilder:
     def axis(self, name: str, made_by: str, loc: Location | None) -> Axis:
         """Return a fresh axis."""
         return Axis(name, self.root.number(f"axis {name}") + 1, made_by, loc)
+
+    def follow(self, values: Sequence[Value]) -> None:
+        """Remember the rows of the data among values, for joins by row."""
+        for value in values:
+            if isinstance(value.type, TensorType) and value.type.dtype is DType.ROW:
+                self.root.rows[value.axes[0]] = value
 
     def report(self, name: str, rewards: Value) -> None:
         """Make the mean of rewards a metric: `name`, then `name'2`, as axes are numbered."""

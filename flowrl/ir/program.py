@@ -236,17 +236,18 @@ class Program:
                 raise self._refuse(f"a metric's name must be a string; got {name!r}", RETURNS)
         expected = [spec for spec in args if spec.kind is not Kind.DATA]
         outputs: list[tuple[str, Value]] = []
+        returned: list[Input] = []
         for item in items:
             spec = self._place_of(item, expected, args)
+            returned.append(spec)
             expected = expected[expected.index(spec) + 1 :]
             if isinstance(item, Buffer):
                 outputs += self._rows(item)
                 continue
             leaves = [self._carried(spec, leaf, builder) for leaf in flatten(item)[0]]
             outputs += zip(leaf_names(item, spec.name), leaves, strict=True)
-        returned = {name.split(".")[0] for name, _ in outputs}
         for spec in args:
-            if spec.kind is Kind.CARRY and spec.name not in returned:
+            if spec.kind is Kind.CARRY and spec not in returned:
                 raise self._refuse(
                     f"the next value of `{spec.name}` is never returned",
                     "return it in the place of the argument: `return policy, baseline, metrics`",
@@ -256,11 +257,8 @@ class Program:
 
     def _rows(self, buffer: Buffer) -> list[tuple[str, Value]]:
         """Return the rows of a carried buffer, by name."""
-        if buffer.empty:
-            raise self._refuse(
-                f"returns the buffer `{buffer.name}` as it came: nothing says what its rows are",
-                "add those of this step: `replay = ops.append(replay, batch, capacity=64)`",
-            )
+        if buffer.empty:  # it is returned as it came, and nothing is carried
+            return []
         names = leaf_names(buffer.rows, buffer.name)
         return list(zip(names, flatten(buffer.rows)[0], strict=True))
 

@@ -132,6 +132,12 @@ class MinibatchesType:
         return f"minibatches[{', '.join(str(new) for _, new in self.selection.axes)}]"
 
 
+def of_any_step(type: TensorType) -> TensorType:
+    """Return the type of the same rows of this step and of those before."""
+    origin = attrs.evolve(type.origin, version=None) if type.origin else None
+    return attrs.evolve(type, origin=origin)
+
+
 Type = TensorType | ModelType | SelectionType | MinibatchesType
 
 

@@ -14,7 +14,7 @@ from flowrl.ops.custom import op
 from flowrl.ops.data import align, record, select
 from flowrl.ops.divergence import adaptive_kl, kl
 from flowrl.ops.division import microbatches, minibatches
-from flowrl.ops.flow import cond, sample_until, scan
+from flowrl.ops.flow import cond, scan
 from flowrl.ops.forward import bootstrap_values, collision, generate, logprobs, score, values
 from flowrl.ops.importance import importance_weights
 from flowrl.ops.loss import binary_cross_entropy, bradley_terry, clipped_value, dpo_loss
@@ -54,6 +54,7 @@ from flowrl.ops.reward import (
 from flowrl.ops.surrogate import cispo, clipped_surrogate, decoupled, reinforce, sequence_surrogate
 from flowrl.ops.tensor import clip, maximum, minimum, where
 from flowrl.ops.train import ema, snapshot, update
+from flowrl.ops.until import sample_until
 
 __all__ = [
     "adaptive_kl",

@@ -9,7 +9,7 @@ from flowrl.ir.graph import Op, Value
 from flowrl.ir.records import RECORDS, Buffer, flatten, leaf_names
 from flowrl.ir.signature import TypeRuleError
 from flowrl.ir.trace import bind, builder_of
-from flowrl.ir.types import Axis, DType, SelectionType, TensorType, Type
+from flowrl.ir.types import Axis, SelectionType, TensorType, Type, of_any_step
 from flowrl.ops.data import fresh_axes
 from flowrl.ops.expect import at_least_one, expect, outside_loss, refuse
 
@@ -30,7 +30,7 @@ class Append(Op):
                 f"the buffer has {earlier}; got {later}",
                 hint="all that is added to one buffer must be of one type: carry a second one",
             )
-        return (_of_any_step(SelectionType(self.axes), later),)
+        return (of_any_step(SelectionType(self.axes).rename(later)),)
 
 
 def append(buffer: Buffer, batch: Any, *, capacity: int) -> Buffer:
@@ -85,9 +85,8 @@ def carried_rows(op: str, buffer: Buffer, like: Any) -> list[Value]:
 
 def refilled(buffer: Buffer, rows: Any) -> Buffer:
     """Return a buffer that has these rows now."""
-    for leaf in flatten(rows)[0]:
-        if leaf.type.dtype is DType.ROW:
-            builder_of([leaf], "append").root.rows[leaf.axes[0]] = leaf
+    leaves = flatten(rows)[0]
+    builder_of(leaves, "append").follow(leaves)
     return Buffer(buffer.name, rows)
 
 
@@ -101,18 +100,11 @@ def _first_rows(op: str, buffer: Buffer, like: Mapping[str, Value]) -> Mapping[s
             "make it an argument of the program: `replay: fl.Carry = fl.Carry(fl.Buffer())`",
         )
     fresh = SelectionType(fresh_axes(builder, list(like.values()), buffer.name or "buffer"))
-    types = {name: _of_any_step(fresh, value.type) for name, value in like.items()}
+    tensors = {n: x.type for n, x in like.items() if isinstance(x.type, TensorType)}
+    types = {name: of_any_step(fresh.rename(type)) for name, type in tensors.items()}
     return builder.root.carried(buffer.name, types)
-
-
-def _of_any_step(axes: SelectionType, type: Type) -> TensorType:
-    """Return a type on other axes, of log-probabilities that may be older than this step."""
-    assert isinstance(type, TensorType)
-    origin = attrs.evolve(type.origin, version=None) if type.origin else None
-    return attrs.evolve(axes.rename(type), origin=origin)
 
 
 def _kind(type: TensorType) -> tuple[Any, ...]:
     """Return what the types of earlier and later rows must share."""
-    origin = attrs.evolve(type.origin, version=None) if type.origin else None
-    return type.dtype, [axis.name for axis in type.axes], origin
+    return type.dtype, [axis.name for axis in type.axes], of_any_step(type).origin

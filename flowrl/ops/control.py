@@ -1,4 +1,4 @@
-"""The op kinds of control flow; `flowrl.ops.flow` has the functions."""
+"""The op kinds of control flow; `flowrl.ops.flow` and `flowrl.ops.until` have the functions."""
 
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -18,6 +18,7 @@ from flowrl.ir.types import (
     Type,
     f32,
     i32,
+    of_any_step,
 )
 
 
@@ -130,8 +131,14 @@ class SampleUntil(ControlOp):
     batch_axes: tuple[tuple[Axis, Axis], ...] = attrs.field(repr=False)
     surplus_axes: tuple[tuple[Axis, Axis], ...] = attrs.field(repr=False)
     number: int = attrs.field(default=0, repr=False)
+    capacity: int = 0
+    carried: int = attrs.field(default=0, repr=False)
     effect = True
     first = 0
+
+    def handed_in(self, region: str, args: Sequence[Value]) -> tuple[Value, ...]:
+        """The prompts of a round; not the rows left over before, which are the first arguments."""
+        return super().handed_in(region, args[self.carried :])
 
     def handed_out(self) -> Sequence[Value]:
         """What `draw` returns, for batch and surplus; the count is where `keep` is."""
@@ -144,10 +151,12 @@ class SampleUntil(ControlOp):
         return (*(f"batch.{n}" for n in names), *(f"surplus.{n}" for n in names), "drawn")
 
     def infer(self, *args: Type) -> tuple[Type, ...]:
-        """Prompts, captured -> the batch, the surplus, i32[] prompts drawn."""
+        """Rows left over, Prompts, captured -> the batch, the surplus, i32[] prompts drawn."""
         types = [value.type for _, value in self.draw.outputs[1:]]
         batch, surplus = SelectionType(self.batch_axes), SelectionType(self.surplus_axes)
         tensors = [type for type in types if isinstance(type, TensorType)]
+        if self.carried:
+            tensors = [of_any_step(type) for type in tensors]
         return (*map(batch.rename, tensors), *map(surplus.rename, tensors), i32())
 
 

@@ -1,25 +1,24 @@
-"""Control flow, as in `lax`: scan over minibatches, cond, sample_until."""
+"""Control flow, as in `lax`: scan over minibatches, cond."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from flowrl.errors import Location, ProgramError
 from flowrl.ir.builder import GraphBuilder
 from flowrl.ir.graph import Graph, Value
-from flowrl.ir.records import Prompts, flatten, leaf_names, same_structure, shown
+from flowrl.ir.records import flatten, leaf_names, same_structure, shown
 from flowrl.ir.trace import bind, builder_of, trace_region
 from flowrl.ir.types import (
-    DType,
     MinibatchesType,
     ModelType,
-    SelectionType,
-    TensorType,
     f32,
 )
-from flowrl.ops.control import Cond, SampleUntil, Scan
-from flowrl.ops.data import fresh_axes
+from flowrl.ops.control import Cond, Scan
 from flowrl.ops.division import Batches
-from flowrl.ops.expect import at_least_one, expect, metric_names, one_of, outside_loss
+from flowrl.ops.expect import (
+    expect,
+    metric_names,
+)
 
 C = TypeVar("C")
 T = TypeVar("T")
@@ -56,7 +55,7 @@ def scan(
         start = [inner.input(n, leaf.type) for n, leaf in zip(names, leaves, strict=True)]
         named = zip(leaf_names(xs.record, "mb"), fields, strict=True)
         rows = [inner.input(name, selection.rename(value.type)) for name, value in named]
-        _follow(inner, rows)
+        inner.follow(rows)
         end, stats = _pair(body(unflatten(start), record(rows)))
         out = _same_carry(carry, leaves, end)
         _check_statistics(inner, stats)
@@ -100,7 +99,7 @@ def cond(predicate: Value, then: Callable[..., T], orelse: Callable[..., T], *op
             args = [inner.input(f"operand.{i}", leaf.type) for i, leaf in enumerate(leaves)]
             trees.append(function(*unflatten(args)))
             out = [_as_value(leaf) for leaf in flatten(trees[-1])[0]]
-            return list(zip(_numbered(leaf_names(trees[-1])), out, strict=True))
+            return list(zip(numbered(leaf_names(trees[-1])), out, strict=True))
 
         return region
 
@@ -111,109 +110,6 @@ def cond(predicate: Value, then: Callable[..., T], orelse: Callable[..., T], *op
     results = bind(Cond(first, second, models), predicate, *leaves, *outer, *other)
     result: T = flatten(trees[0])[1](results)
     return result
-
-
-def sample_until(
-    draw: Callable[[Prompts], T],
-    keep: Callable[[T], Value],
-    prompts: Prompts,
-    *,
-    groups: int,
-    rounds: int,
-    shortfall: str = "error",
-) -> tuple[T, T, Value]:
-    """Draw prompts, round after round, until enough groups are kept.
-
-    Args:
-        draw: what is made of the prompts of one round: rollouts and rewards, on their prompts.
-        keep: bool[prompt] of what `draw` returned, such as `ops.has_signal` of its rewards.
-        prompts: those of the first round; later rounds take as many more rows of the data.
-        groups: how many groups the batch has.
-        rounds: how often to draw at the most.
-        shortfall: "error" stops the run if groups are missing then; "accept" goes on with fewer.
-
-    Returns:
-        The batch of the first `groups` kept groups, the surplus of the last round, and i32[], the
-        number of prompts drawn. When it runs, EngineError: fewer groups than asked for.
-        The mean of rewards that `draw` scores and returns is a metric, over the batch.
-
-    Source: dynamic sampling, Yu et al. 2025, arXiv:2503.14476, sec. 3.2.
-    """
-    expect("sample_until", "prompts", prompts, Prompts)
-    at_least_one("sample_until", "groups", groups, "groups counts prompts")
-    at_least_one("sample_until", "rounds", rounds, "the first draw is a round too")
-    one_of("sample_until", "shortfall", shortfall, ("error", "accept"))
-    builder = builder_of([prompts.rows], "sample_until")
-    outside_loss("sample_until", builder)
-    leaves, unflatten = flatten(prompts)
-    pairs = SelectionType(fresh_axes(builder, leaves, "sample_until"))
-    trees: list[T] = []
-    scored: dict[str, Value] = {}
-
-    def build(inner: GraphBuilder) -> list[tuple[str, Value]]:
-        named = zip(leaf_names(prompts, "prompts"), leaves, strict=True)
-        inputs = [inner.input(name, pairs.rename(leaf.type)) for name, leaf in named]
-        _follow(inner, inputs)
-        trees.append(draw(unflatten(inputs)))
-        scored.update(inner.rewards)
-        kept = _check_keep(inner, keep(trees[0]))
-        names = leaf_names(trees[0])
-        return [("keep", kept), *zip(_numbered(names), flatten(trees[0])[0], strict=True)]
-
-    hint = "use the prompts that `draw` gets: each round has its own"
-    graph, captured = trace_region("draw", build, builder, {old: hint for old, _ in pairs.axes})
-    values = [value for _, value in graph.outputs]
-    batch, surplus = (fresh_axes(builder, values, "sample_until", whole=True) for _ in range(2))
-    number = builder.root.number("draw")
-    source = _data_input(builder, prompts)
-    op = SampleUntil(graph, source, groups, rounds, shortfall, batch, surplus, number)
-    results = bind(op, *leaves, *captured)
-    middle = len(results) // 2
-    _report(builder, scored, flatten(trees[0])[0], results)
-    _follow(builder, results)
-    tree = flatten(trees[0])[1]
-    return tree(results[:middle]), tree(results[middle:-1]), results[-1]
-
-
-def _report(
-    builder: GraphBuilder,
-    scored: Mapping[str, Value],
-    drawn: Sequence[Value],
-    batch: Sequence[Value],
-) -> None:
-    """Report the rewards that `draw` scored and returned, as the batch has them."""
-    for name, rewards in scored.items():
-        for value, kept in zip(drawn, batch, strict=False):
-            if value is rewards:
-                builder.report(name, kept)
-
-
-def _data_input(builder: GraphBuilder, prompts: Prompts) -> str:
-    """Return the name of the program's argument that further rows are drawn from."""
-    names = {id(value): name for name, value in builder.root.inputs}
-    name = names.get(id(prompts.rows), "").removesuffix(".rows")
-    if name or builder.root.concrete:
-        return name
-    raise ProgramError(
-        "sample_until: `prompts` must be a data argument of the program, "
-        f"from which further rows can be drawn; got {prompts.rows.type} made in it",
-        where=Location.of_caller().excerpt(),
-        made=builder.made_here(prompts.rows),
-        hint="hand it the argument itself, and choose rows by `keep`",
-    )
-
-
-def _check_keep(inner: GraphBuilder, kept: Any) -> Value:
-    if isinstance(kept, Value) and isinstance(kept.type, TensorType):
-        rows = len(kept.type.axes) == 1 and kept.type.dtype is DType.BOOL
-        if rows:
-            return kept
-    raise ProgramError(
-        f"sample_until: `keep` must return bool[prompt]; got {shown(kept)}",
-        where=Location.of_caller().excerpt(),
-        made=inner.made_here(kept),
-        hint="reduce over samples: `ops.has_signal(rewards)`",
-    )
 
 
 def _check_statistics(inner: GraphBuilder, stats: dict[str, Value]) -> None:
@@ -228,14 +124,8 @@ def _check_statistics(inner: GraphBuilder, stats: dict[str, Value]) -> None:
             )
 
 
-def _follow(builder: GraphBuilder, values: Sequence[Value]) -> None:
-    """Remember the rows among values, for joins by row."""
-    for value in values:
-        if isinstance(value.type, TensorType) and value.type.dtype is DType.ROW:
-            builder.root.rows[value.type.axes[0]] = value
-
-
-def _numbered(names: Sequence[str]) -> list[str]:
+def numbered(names: Sequence[str]) -> list[str]:
+    """Return the names of a tree's leaves; the leaf that is the whole tree has none."""
     return [name or "value" for name in names]
 
 

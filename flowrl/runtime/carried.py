@@ -12,7 +12,6 @@ from flowrl.ir.graph import Graph, Value
 from flowrl.ir.types import Axis, DType
 from flowrl.runtime import selection
 from flowrl.runtime.calls import DTYPES
-from flowrl.runtime.form import Form
 
 
 def buffer_inputs(graph: Graph, name: str) -> dict[str, Value]:
@@ -32,7 +31,7 @@ def no_rows(dtype: DType, depth: int) -> Any:
 def append(earlier: Any, later: Any, capacity: int, axes: Sequence[Axis]) -> Any:
     """Return the last `capacity` rows of two values, one after the other."""
     joined = selection.concat([earlier, later])
-    count = Form.of(joined).first if isinstance(joined, Ragged) else len(joined)
+    count = selection.count(joined)
     return selection.first(joined, axes, max(0, count - capacity), count)
 
 

@@ -51,10 +51,12 @@ def sample_until(it: Machine, node: Node, args: list[Any], path: Path) -> Sequen
     assert isinstance(op, control.SampleUntil)
     axes = [value.axes for _, value in op.draw.outputs]
     names = [name for name, _ in op.draw.inputs if name.startswith("prompts.")]
+    left, args = args[: op.carried], args[op.carried :]
     given = dict(zip(names, args, strict=False))
     outer = args[len(names) :]
-    rounds: list[list[Any]] = []
-    found = drawn = 0
+    rounds: list[list[Any]] = [left] if left else []
+    before = found = it.number(selection.count, left[0]) if left else 0
+    drawn = 0
     for number in range(op.rounds):
         if number:
             given = it.draw(op.source, drawn // number)
@@ -67,20 +69,23 @@ def sample_until(it: Machine, node: Node, args: list[Any], path: Path) -> Sequen
         found += it.number(machine.kept, kept)
         if found >= op.groups:
             break
-    _check_shortfall(op, found, drawn)
+    _check_shortfall(op, found, before, drawn)
     columns = [it.call(machine.joined, *parts) for parts in zip(*rounds, strict=True)]
     batch = min(found, op.groups)
+    rest = max(batch, found - op.capacity) if left else batch
     split = [
         [it.call(selection.first, x, of, *part) for x, of in zip(columns, axes[1:], strict=True)]
-        for part in ((0, batch), (batch, found))
+        for part in ((0, batch), (rest, found))
     ]
     return (*split[0], *split[1], torch.tensor(drawn))
 
 
-def _check_shortfall(op: control.SampleUntil, found: int, drawn: int) -> None:
+def _check_shortfall(op: control.SampleUntil, found: int, before: int, drawn: int) -> None:
     if found < op.groups and op.shortfall == "error":
+        left = f"{before} left over and " if before else ""
         raise EngineError(
-            f"{op.groups} groups wanted, {found} of {drawn} prompts kept in {op.rounds} rounds",
+            f"{op.groups} groups wanted, {left}{found - before} of {drawn} prompts kept in "
+            f"{op.rounds} rounds",
             hint="draw more rounds or prompts, keep more, or go on with fewer: shortfall='accept'",
         )
 

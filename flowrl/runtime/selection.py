@@ -10,6 +10,7 @@ from torch import Tensor
 from flowrl.errors import EngineError
 from flowrl.functional.ragged import Ragged
 from flowrl.ir.types import Axis
+from flowrl.runtime.form import Form
 from flowrl.runtime.places import children
 from flowrl.runtime.rows import Row, row_keys
 
@@ -89,6 +90,11 @@ def concat(parts: Sequence[Any]) -> Any:
     return Ragged(
         torch.cat([p.values for p in parts]), tuple(torch.cat(level) for level in lengths)
     )
+
+
+def count(value: Any) -> int:
+    """Return the number of elements of the first axis, or of rows of data."""
+    return Form.of(value).first if isinstance(value, Ragged) else len(value)
 
 
 def first(value: Any, axes: Sequence[Axis], start: int, stop: int) -> Any:

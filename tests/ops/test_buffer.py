@@ -87,14 +87,8 @@ help: add those of this step first: `replay = ops.append(replay, batch, capacity
 """)
 
 
-def test_a_buffer_that_is_returned_as_it_came():
-    assert refusal(HEAD + "    return replay, {}") == snapshot("""\
-`step`: returns the buffer `replay` as it came: nothing says what its rows are
-  example.py:4
-    4 | def step(policy: fl.Model, prompts: fl.Prompts, replay: fl.Carry = fl.Carry(fl.Buffer())):
-        ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
-help: add those of this step: `replay = ops.append(replay, batch, capacity=64)`\
-""")
+def test_a_buffer_that_is_returned_as_it_came_carries_nothing():
+    assert carried(traced(HEAD + "    return replay, {}")) == [{}, {}]
 
 
 def test_a_buffer_that_is_not_returned():
@@ -218,4 +212,52 @@ append: a loss can't do this: it is computed as often as its update needs it
     9 |         ops.append(replay, batch, capacity=4)
                 ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
 help: call it before the update: a loss may read any value made before\
+""")
+
+
+DRAW = """
+    draw = lambda prompts: ops.score("reward", ops.generate(policy, prompts, n=2))
+    keep = lambda drawn: ops.has_signal(drawn[1])
+"""
+UNTIL = "ops.sample_until(draw, keep, prompts, groups=2, rounds=3"
+
+
+def test_a_surplus_is_an_input_and_an_output_for_each_field_of_what_is_drawn():
+    graph = traced(
+        HEAD
+        + DRAW
+        + f"    _, left, _ = {UNTIL}, surplus=replay, capacity=2)\n    return left, {{}}"
+    )
+
+    before, after = carried(graph)
+    assert before.keys() == after.keys()
+    assert before["replay.0.logprobs"] == "f32[prompt'7, sample'7, token'7]{policy.* T=1 sampled}"
+    assert after["replay.1"] == "f32[prompt'6, sample'6]"
+
+
+def test_a_surplus_of_no_capacity_carries_nothing():
+    graph = traced(
+        HEAD + DRAW + f"    _, left, _ = {UNTIL}, surplus=replay)\n    return left, {{}}"
+    )
+
+    assert carried(graph) == [{}, {}]
+
+
+def test_a_capacity_without_a_surplus():
+    assert refusal(HEAD + DRAW + f"    _, left, _ = {UNTIL}, capacity=2)") == snapshot("""\
+sample_until: `capacity` must be an integer of at least 0, with a `surplus`; got 2
+  example.py:10
+   10 |     _, left, _ = ops.sample_until(draw, keep, prompts, groups=2, rounds=3, capacity=2)
+                         ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+help: carry the groups that are left over: `surplus: fl.Carry = fl.Carry(fl.Buffer())`\
+""")
+
+
+def test_a_surplus_that_is_no_buffer():
+    assert refusal(HEAD + DRAW + f"    _, left, _ = {UNTIL}, surplus=batch)") == snapshot("""\
+sample_until: `surplus` must be Buffer; got Record
+  example.py:10
+   10 |     _, left, _ = ops.sample_until(draw, keep, prompts, groups=2, rounds=3, surplus=batch)
+                         ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+help: carry one: `replay: fl.Carry = fl.Carry(fl.Buffer())` among the arguments\
 """)

@@ -104,16 +104,19 @@ def test_dr_grpo_at_another_temperature_steps_as_plain_torch_does(ran, policy):
     assert_same(weights, policy)
 
 
-def test_dapo_steps_as_plain_torch_does(ran, policy):
-    record, metrics, weights = ran(dapo, groups=3, samples=2, overlong=(8, 6))
+@pytest.mark.parametrize(("left_over", "went_on"), [(0, 0), (1, 1), (9, 2)])
+def test_dapo_steps_as_plain_torch_does(left_over, went_on, ran, policy):
+    record, metrics, weights = ran(dapo, groups=2, samples=3, left_over=left_over, overlong=(8, 6))
 
     pairs = list(zip(plain.flat(record.groups), plain.flat(record.rewards), strict=True))
-    assert metrics["drawn"] > 4
     second = pairs[-int(metrics["drawn"]) :]
-    kept = [
-        [pair for pair in draws if len(set(pair[1])) > 1][:3]
+    first, later = (
+        [pair for pair in draws if len(set(pair[1])) > 1]
         for draws in (pairs[: -len(second)], second)
-    ]
+    )
+    left = first[2:][-left_over:] if left_over else []
+    assert len(left) == went_on
+    kept = [first[:2], [*left, *later][:2]]
     last = follow(policy, [partial(plain.dapo, policy, *zip(*k, strict=True), 8, 6) for k in kept])
 
     assert measured(metrics) == last
