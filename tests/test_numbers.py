@@ -48,6 +48,15 @@ def test_a_heading_has_the_options_and_defaults_of_the_op(name):
     assert f"({HEADINGS[name]})" == str(inspect.Signature(bare))
 
 
+def test_options_that_peers_disagree_on_are_options_of_an_op():
+    rows = [line.split("|")[2] for line in TEXT.splitlines() if line.startswith("| ")]
+    named = {name for here in rows for name in re.findall(r"(\w+)=", here)}
+
+    options = {name for heading in HEADINGS.values() for name in re.findall(r"(\w+)=", heading)}
+    assert len(named) > 8
+    assert sorted(named - options) == []
+
+
 class Shown:
     """A default as the page writes it: text in double quotes."""
 
