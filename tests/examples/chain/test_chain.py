@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
 CHAIN = Path(__file__).parents[3] / "examples" / "chain" / "chain.py"
 
 
