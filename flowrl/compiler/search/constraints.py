@@ -57,6 +57,17 @@ class Constraints:
         each = {*self.pools, *self.layouts, *self.residencies}
         return each.union(*self.together, *self.apart)
 
+    def __str__(self) -> str:
+        parts = [f"{seat} in the pool {name}" for seat, name in self.pools.items()]
+        parts += [f"{name} of {gpus} GPUs" for name, gpus in self.gpus.items()]
+        parts += [f"{name} on {kind}" for name, kind in self.kinds.items()]
+        parts += [f"{seat} in {layout}" for seat, layout in self.layouts.items()]
+        parts += [f"{seat} {residency}" for seat, residency in self.residencies.items()]
+        parts += [f"{_names(its)} together" for its in self.together]
+        parts += [f"{_names(its)} apart" for its in self.apart]
+        parts += [f"at most {self.most_gpus} GPUs"] if self.most_gpus else []
+        return ", ".join(parts)
+
     def check(self, seats: Sequence[Seat]) -> None:
         """Raise RunFileError if a decision is for none of the seats."""
         for seat in sorted(self.named - set(seats), key=str):
@@ -99,3 +110,7 @@ class Constraints:
             allowed = sizes(block) if fixed is None else (fixed,)
             out += [Shape(i, gpus) for gpus in allowed if gpus <= block.nodes * block.per_node]
         return tuple(out)
+
+
+def _names(seats: frozenset[Seat]) -> str:
+    return " and ".join(sorted(map(str, seats)))

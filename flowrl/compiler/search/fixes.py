@@ -29,17 +29,18 @@ class Fix:
     constraints: Constraints
 
 
-def small_fixes(target: Target, constraints: Constraints) -> Iterator[list[Fix]]:
-    """Yield fixes on the same GPUs, in lists: the first of a list that fits is the mildest."""
+def small_fixes(target: Target, constraints: Constraints) -> Iterator[Fix]:
+    """Yield fixes on the same GPUs."""
     if constraints != Constraints():
         free = Constraints(most_gpus=constraints.most_gpus)
-        yield [Fix("leave pools, layouts and residency to the search", target, free)]
+        yield Fix("leave pools, layouts and residency to the search", target, free)
     for changes in _changes(target):
-        yield [Fix(text, _with(target, change), constraints) for text, change in changes]
+        for text, change in changes:
+            yield Fix(text, _with(target, change), constraints)
 
 
 def all_small_fixes(target: Target, constraints: Constraints) -> Fix:
-    """Return the strongest of each list at once."""
+    """Return the strongest fix of each kind at once."""
     strongest = [changes[-1] for changes in _changes(target) if changes]
     for _, change in strongest:
         target = _with(target, change)

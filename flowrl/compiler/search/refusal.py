@@ -1,6 +1,7 @@
 """What a user reads when nothing fits: what lacks, and the cheapest change that helps."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 
 from flowrl.compiler.search.best import best_placement
 from flowrl.compiler.search.constraints import Constraints
@@ -13,6 +14,9 @@ from flowrl.compiler.tasks import Task
 from flowrl.errors import FlowrlError, ProgramError, RunFileError
 
 Helped = tuple[Fix, Found]
+
+SHOWN = 3
+"""How many fixes an error names."""
 
 
 def refusal(tasks: Sequence[Task], target: Target, constraints: Constraints) -> FlowrlError:
@@ -38,27 +42,26 @@ def refusal(tasks: Sequence[Task], target: Target, constraints: Constraints) -> 
 
 def _helped(tasks: Sequence[Task], target: Target, constraints: Constraints) -> list[Helped]:
     """Return the fixes that help, the cheapest first."""
-    helped = []
-    for fixes in small_fixes(target, constraints):
-        helped += _first(tasks, fixes)
+    helped = list(_helping(tasks, small_fixes(target, constraints)))
     if helped:
         return sorted(helped, key=lambda its: its[1].seconds)
-    return _first(tasks, [all_small_fixes(target, constraints), *more_gpus(target, constraints)])
+    stronger = [all_small_fixes(target, constraints), *more_gpus(target, constraints)]
+    return list(islice(_helping(tasks, stronger), 1))
 
 
-def _first(tasks: Sequence[Task], fixes: Iterable[Fix]) -> list[Helped]:
-    """Return the first fix that helps, if one does."""
+def _helping(tasks: Sequence[Task], fixes: Iterable[Fix]) -> Iterator[Helped]:
+    """Yield the fixes with which something fits, each when it is asked for."""
     for fix in fixes:
         found = best_placement(tasks, ModelCosts(fix.target, tuple(tasks)), fix.constraints)
         if found:
-            return [(fix, found)]
-    return []
+            yield fix, found
 
 
 def _where(peak: Peak) -> str:
-    rows = [f"  on {peak.gpus} GPUs, while {peak.working} works: {_sizes(peak.items)}"]
+    gpus = f"{peak.gpus} GPU{'s' if peak.gpus > 1 else ''}"
+    rows = [f"  on {gpus}, while {peak.working} works: {_sizes(peak.items)}"]
     if not peak.working:
-        rows = [f"  in the host memory of {peak.gpus} GPUs: {_sizes(peak.others)}"]
+        rows = [f"  in the host memory of {gpus}: {_sizes(peak.others)}"]
     elif peak.others:
         rows.append(f"  and meanwhile {_sizes(peak.others)}")
     return "\n".join(rows)
@@ -67,7 +70,7 @@ def _where(peak: Peak) -> str:
 def _hint(helped: Sequence[Helped]) -> str:
     if not helped:
         return "take smaller models, or GPUs with more memory"
-    (fix, found), *others = helped
+    (fix, found), *others = helped[:SHOWN]
     text = f"{fix.text}: a step of {found.seconds:.3g} s"
     also = "; or ".join(f"{other.text} ({its.seconds:.3g} s)" for other, its in others)
     return f"{text}; or {also}" if also else text

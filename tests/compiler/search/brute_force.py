@@ -14,9 +14,18 @@ from flowrl.compiler.tasks import seats_of
 
 def brute_force(tasks, costs, constraints):
     """Return the least `(seconds, gpus, bytes moved)` of all placements, or None if none fits."""
+    return min(keys(tasks, costs, constraints), default=None)
+
+
+def least_lack(tasks, costs, constraints):
+    """Return the fewest bytes that any placement lacks, or None if constraints allow none."""
+    return min(keys(tasks, costs, constraints, key=lack), default=None)
+
+
+def keys(tasks, costs, constraints, key=None):
+    """Yield the key of every placement that fits, or by `key` another number of every one."""
     seats = constraints.seats(seats_of(tasks))
     blocks = blocks_of(costs.machines)
-    keys = []
     for groups in partitions(len(seats)):
         if not constraints.allow(seats, groups):
             continue
@@ -37,9 +46,13 @@ def brute_force(tasks, costs, constraints):
                 )
             ):
                 for kinds in product(*(residencies(costs, constraints, s) for s in seats)):
-                    key = cost(tasks, costs, seats, groups, fixed, uses, kinds)
-                    keys += [] if key is None else [(key[0], gpus, key[1])]
-    return min(keys, default=None)
+                    if not possible(costs, seats, groups, uses, kinds):
+                        continue
+                    if key is not None:
+                        yield key(costs, groups, uses, kinds)
+                    elif lack(costs, groups, uses, kinds) <= 0:
+                        seconds, moved = cost(tasks, costs, seats, fixed, uses, kinds)
+                        yield seconds, gpus, moved
 
 
 def layouts(costs, constraints, seat, ranks):
@@ -61,31 +74,44 @@ def residencies(costs, constraints, seat):
     )
 
 
-def cost(tasks, costs, seats, groups, fixed, uses, kinds):
-    """Return the seconds and bytes moved of one placement, or None if it is none or doesn't fit."""
+def sources(seats):
+    """Return the seat that trains the weights of each, if another does."""
     trainer = {s.role: i for i, s in enumerate(seats) if s.use == "train"}
-    source = [trainer.get(s.role) if s.use != "train" else None for s in seats]
-    for i, kind in enumerate(kinds):
-        t = source[i]
-        if t is None and kind in ("drop", "alias"):
-            return None
+    return [trainer.get(s.role) if s.use != "train" else None for s in seats]
+
+
+def possible(costs, seats, groups, uses, kinds):
+    """Return whether weights that are dropped or aliased are there to be brought or read."""
+    for i, (source, kind) in enumerate(zip(sources(seats), kinds, strict=True)):
+        if source is None and kind in ("drop", "alias"):
+            return False
         if kind == "alias" and not (
-            groups[t] == groups[i] and kinds[t] == "resident" and costs.aliases(uses[t], uses[i])
+            groups[source] == groups[i]
+            and kinds[source] == "resident"
+            and costs.aliases(uses[source], uses[i])
         ):
-            return None
+            return False
+    return True
+
+
+def lack(costs, groups, uses, kinds):
+    """Return the bytes that the worst pool lacks at its worst moment, on a GPU or a host."""
     took = [costs.memory(use, kind) for use, kind in zip(uses, kinds, strict=True)]
+    lacks = []
     for group in set(groups):
         here = [i for i, g in enumerate(groups) if g == group]
         gpu, host = costs.capacity(uses[here[0]].ranks)
-        if sum(took[i].host for i in here) > host:
-            return None
-        if any(took[i].awake + sum(took[j].asleep for j in here if j != i) > gpu for i in here):
-            return None
+        lacks.append(sum(took[i].host for i in here) - host)
+        for i in here:
+            lacks.append(took[i].awake + sum(took[j].asleep for j in here if j != i) - gpu)
+    return max(lacks)
+
+
+def cost(tasks, costs, seats, fixed, uses, kinds):
+    """Return the seconds of a step and the bytes moved in it."""
     brings = [
-        (0, 0.0)
-        if source[i] is None or kinds[i] == "alias"
-        else costs.reshard(uses[source[i]], uses[i])
-        for i in range(len(seats))
+        (0, 0.0) if source is None or kind == "alias" else costs.reshard(uses[source], use)
+        for source, use, kind in zip(sources(seats), uses, kinds, strict=True)
     ]
     wakes = [costs.wake(use, kind) for use, kind in zip(uses, kinds, strict=True)]
     home = homes(tasks, seats)
@@ -97,5 +123,6 @@ def cost(tasks, costs, seats, groups, fixed, uses, kinds):
         [seconds for _, seconds in brings],
         [kind == "drop" for kind in kinds],
     )
-    moved = sum(brings[s.seat][0] * len(s.brought(drops=kinds[s.seat] == "drop")) for s in fixed)
+    often = [len(s.brought(drops=kinds[s.seat] == "drop")) for s in fixed]
+    moved = sum(brings[s.seat][0] * n for s, n in zip(fixed, often, strict=True))
     return step.seconds, moved

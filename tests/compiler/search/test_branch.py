@@ -2,14 +2,16 @@
 
 from random import Random
 
+import attrs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flowrl.compiler.hardware import Machines
 from flowrl.compiler.search import Constraints, best_placement
+from flowrl.compiler.search.nearest import nearest
 from flowrl.compiler.tasks import Seat, Task, seats_of
 from flowrl.ir.layout import Layout
-from tests.compiler.search.brute_force import brute_force
+from tests.compiler.search.brute_force import brute_force, least_lack
 from tests.compiler.search.tables import TableCosts
 
 MACHINES = ("1xA10", "2xA10", "4xA10", "2x2xA10", "3x1xA10", "2xA10 + 1xH100", "1xA10 + 2x1xH100")
@@ -92,3 +94,24 @@ def test_the_best_placement_is_that_of_brute_force(seed):
 
     expected = brute_force(tasks, costs, constraints)
     assert (found and (found.seconds, found.gpus, found.moved)) == expected
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(0, 2**32))
+def test_the_nearest_placement_lacks_as_little_as_that_of_brute_force(seed):
+    tasks, costs, constraints = random_problem(seed)
+    costs = attrs.evolve(costs, memory_bytes=5)
+
+    peak = nearest(tasks, costs, constraints)
+
+    lacks = least_lack(tasks, costs, constraints)
+    assert (peak is None) == (lacks is None)
+    assert peak is None or max(0, peak.lacks) == max(0, lacks)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 2**32))
+def test_a_search_finds_the_same_placement_each_time(seed):
+    tasks, costs, constraints = random_problem(seed)
+
+    assert best_placement(tasks, costs, constraints) == best_placement(tasks, costs, constraints)
