@@ -24,7 +24,7 @@ class Planned:
 
     Attributes:
         target: what it was planned for.
-        tasks: of a step.
+        tasks: of a step, named as in the lowered graph.
         found: the placement, with its predicted seconds.
         cluster: the same as pools.
         graph: lowered for them.
@@ -53,7 +53,8 @@ def plan_step(graph: Graph, target: Target, decided: Decided) -> Planned:
     tasks = tasks_of(simple, target.workload)
     found = search(tasks, target, decided(seats_of(tasks)))
     cluster = placed(found)
-    return Planned(target, tasks, found, cluster, compile_graph(graph, cluster))
+    lowered = compile_graph(graph, cluster)
+    return Planned(target, tasks_of(lowered, target.workload), found, cluster, lowered)
 
 
 def placed(found: Found) -> Cluster:

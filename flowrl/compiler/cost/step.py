@@ -18,8 +18,10 @@ class Slot:
         switches: `(from, to, turns)`: the seats that leave and take the pool on the way to this
             task, and before which turns of its loop; before turn 0 if it is in none. Steps follow
             one another, so the first task of a pool comes after its last.
-        entries: how often its seat takes the pool in a step: all those turns.
-        refreshes: how often its weights are older than the last update, so must be brought.
+        refreshes: the turns before which its weights are older than the last update, so must be
+            brought.
+        returns: the turns before which a seat must bring its weights that drops them: those, and
+            whenever it takes the pool.
         source: the pool that trains its model, if another seat does.
     """
 
@@ -27,13 +29,13 @@ class Slot:
     pool: int
     after: tuple[int, ...]
     switches: tuple[tuple[int, int, range], ...] = ()
-    entries: int = 0
-    refreshes: int = 0
+    refreshes: range = range(0)
+    returns: range = range(0)
     source: int | None = None
 
-    def brought(self, *, drops: bool) -> int:
-        """Return how often weights are brought for the task, if the seat drops them or not."""
-        return max(self.entries, self.refreshes) if drops else self.refreshes
+    def brought(self, *, drops: bool) -> range:
+        """Return before which turns weights are brought, if the seat drops them or not."""
+        return self.returns if drops else self.refreshes
 
 
 @attrs.frozen
@@ -70,7 +72,7 @@ def slots(tasks: Sequence[Task], seats: Sequence[Seat], pools: Sequence[int]) ->
 
     A seat takes the pool once before tasks of a loop, and once a turn if other seats take it in
     between; of nested loops, the innermost counts the turns. Weights used in the loop that updates
-    them are brought each turn.
+    them are brought each turn that comes after an update.
 
     Args:
         tasks: of a step, in program order.
@@ -84,13 +86,12 @@ def slots(tasks: Sequence[Task], seats: Sequence[Seat], pools: Sequence[int]) ->
     for i, task in enumerate(tasks):
         seat = seat_of[i]
         switches = _switches(tasks, seat_of, pools, i)
-        entries = sum(len(turns) for *_, turns in switches)
-        slot = Slot(seat, pools[seat], task.after, switches, entries)
+        slot = Slot(seat, pools[seat], task.after, switches)
         if seats[seat].use != "train" and seats[seat].role in trained:
-            again = any(_updates(t, seats[seat].role) and _loop(t) == _loop(task) for t in tasks)
-            turns = round(task.times) if again and _loop(task) else 1
-            refreshes = turns if stale[seat] else 0
-            slot = attrs.evolve(slot, refreshes=refreshes, source=trained[seats[seat].role])
+            old = _old(tasks, seat_of, i, stale=stale[seat])
+            returns = _joined(old, *(when for *_, when in switches))
+            source = trained[seats[seat].role]
+            slot = attrs.evolve(slot, refreshes=old, returns=returns, source=source)
             stale[seat] = False
         if _updates(task, task.seat.role):
             for other, its in enumerate(seats):
@@ -135,7 +136,7 @@ def spans(
         starts.append(at)
         for old, new, turns in slot.switches:
             at += len(turns) * (sleep[old] + wake[new])
-        brought = slot.brought(drops=drops[seat])
+        brought = len(slot.brought(drops=drops[seat]))
         if brought and slot.source is not None:
             at = max(at, free[slot.source]) + brought * refresh[seat]
             free[slot.source] = at
@@ -144,6 +145,35 @@ def spans(
         ends.append(at)
         free[pool] = at
     return Spans(tuple(starts), tuple(computes), tuple(ends))
+
+
+def _old(tasks: Sequence[Task], seat_of: Sequence[int], i: int, *, stale: bool) -> range:
+    """Return before which turns the weights of a task are older than the last update.
+
+    `stale` says it of the first. Of later turns it is so if an update comes between the seat's
+    last use and this one.
+    """
+    loop, role = _loop(tasks[i]), tasks[i].seat.role
+    inside = [j for j in range(len(tasks)) if loop and _loop(tasks[j]) == loop]
+    place = inside.index(i) if inside else 0
+    last = next(
+        (
+            j
+            for j in (*reversed(inside[:place]), *reversed(inside[place:]))
+            if _updates(tasks[j], role) or seat_of[j] == seat_of[i]
+        ),
+        i,
+    )
+    turns = max(1, round(tasks[i].times)) if _updates(tasks[last], role) else 1
+    return range(0 if stale else 1, turns)
+
+
+def _joined(*several: range) -> range:
+    """Return the turns of several; those of one loop are its first, the others, or all."""
+    some = [turns for turns in several if turns]
+    if not some:
+        return range(0)
+    return range(min(turns.start for turns in some), max(turns.stop for turns in some))
 
 
 def _updates(task: Task, role: str) -> bool:

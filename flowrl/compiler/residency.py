@@ -1,0 +1,156 @@
+"""What seats that share GPUs do before each op: sleep, wake, offload, drop, get their weights."""
+
+from collections.abc import Iterator, Sequence
+
+import attrs
+
+from flowrl.compiler.cost.memory import Residency
+from flowrl.compiler.cost.step import Slot, slots
+from flowrl.compiler.planning import Planned
+from flowrl.compiler.search import Bytes, Constraints, Found, ModelCosts, Use
+from flowrl.compiler.search.refusal import refusal
+from flowrl.compiler.tasks import Seat, Task
+from flowrl.ir.action import Action, Does
+
+LEAVE = {"resident": Does.SLEEP, "alias": Does.SLEEP, "offload": Does.OFFLOAD, "drop": Does.DROP}
+
+
+@attrs.frozen
+class Stay:
+    """What a seat's residency comes to.
+
+    Attributes:
+        seat: a use of a model.
+        pool: where it lives.
+        residency: what becomes of it while another seat works.
+        bytes: that it takes awake and asleep.
+        wake: seconds to take the pool.
+        sleep: seconds to leave it.
+        changes: whether it trains, so that a copy on the host is old when it leaves.
+        brought: bytes over links that bring its weights.
+        bring: seconds of that.
+    """
+
+    seat: Seat
+    pool: str
+    residency: Residency
+    bytes: Bytes
+    wake: float = 0.0
+    sleep: float = 0.0
+    changes: bool = False
+    brought: int = 0
+    bring: float = 0.0
+
+
+def residency(planned: Planned) -> tuple[Action, ...]:
+    """Return what the seats of a planned step do before its ops, in the order of the program.
+
+    Requires: a placement, and the lowered graph's tasks. Ensures: the seat of an op is awake when
+    it runs, with the newest weights; what leaves a pool comes back before its next use, as steps
+    follow one another; at every op the seats of its pool fit on the GPU.
+
+    Raises:
+        ProgramError: they don't fit; itemised, with the cheapest fix.
+    """
+    its = stays(planned)
+    if overfull(its, planned):
+        raise refusal(planned.tasks, planned.target, decided(planned.found))
+    return actions(planned.tasks, its)
+
+
+def actions(tasks: Sequence[Task], stays: Sequence[Stay]) -> tuple[Action, ...]:
+    """Return the actions before each task.
+
+    Args:
+        tasks: of a step, in program order.
+        stays: of every seat that has a place.
+    """
+    names = list(dict.fromkeys(stay.pool for stay in stays))
+    placed = slots(tasks, [s.seat for s in stays], [names.index(s.pool) for s in stays])
+    return tuple(
+        action
+        for task, slot in zip(tasks, placed, strict=True)
+        for action in _before(task, slot, stays)
+    )
+
+
+def stays(planned: Planned) -> tuple[Stay, ...]:
+    """Return what the residencies of a placement come to."""
+    found, costs = planned.found, ModelCosts(planned.target, planned.tasks)
+    ranks = {pool.name: pool.ranks for pool in found.pools}
+    uses = {
+        seat: Use(seat, its.layout, ranks[its.pool], its.cache_share)
+        for seat, its in found.seats.items()
+    }
+    made = []
+    for seat, its in found.seats.items():
+        wake, sleep = costs.wake(uses[seat], its.residency)
+        trainer = uses.get(Seat(seat.role, "train"))
+        brings = trainer and seat.use != "train" and its.residency != "alias"
+        moved, took = costs.reshard(trainer, uses[seat]) if trainer and brings else (0, 0.0)
+        size = costs.memory(uses[seat], its.residency)
+        trains = seat.use == "train"
+        made.append(Stay(seat, its.pool, its.residency, size, wake, sleep, trains, moved, took))
+    return tuple(made)
+
+
+def overfull(stays: Sequence[Stay], planned: Planned) -> bool:
+    """Return whether a GPU or a host lacks memory at some op."""
+    costs = ModelCosts(planned.target, planned.tasks)
+    for pool in planned.found.pools:
+        here = [stay.bytes for stay in stays if stay.pool == pool.name]
+        gpu, host = costs.capacity(pool.ranks)
+        asleep = sum(its.asleep for its in here)
+        peak = max(asleep + its.awake - its.asleep for its in here)
+        if peak > gpu or sum(its.host for its in here) > host:
+            return True
+    return False
+
+
+def decided(found: Found) -> Constraints:
+    """Return a placement as decisions that leave nothing open but the KV cache."""
+    return Constraints(
+        pools={seat: its.pool for seat, its in found.seats.items()},
+        gpus={pool.name: len(pool.ranks) for pool in found.pools},
+        layouts={seat: its.layout for seat, its in found.seats.items()},
+        residencies={seat: its.residency for seat, its in found.seats.items()},
+    )
+
+
+def _before(task: Task, slot: Slot, stays: Sequence[Stay]) -> Iterator[Action]:
+    for old, new, turns in slot.switches:
+        yield _leave(task, stays[old], turns)
+        yield _enter(task, stays[new], turns)
+    its = stays[slot.seat]
+    brought = slot.brought(drops=its.residency == "drop")
+    if brought and its.residency != "alias":
+        yield attrs.evolve(
+            _action(task, its, brought, Does.BRING),
+            moved=its.brought,
+            seconds=its.bring,
+            by=task.weights,
+        )
+
+
+def _leave(task: Task, stay: Stay, turns: range) -> Action:
+    of = stay.bytes
+    return attrs.evolve(
+        _action(task, stay, turns, LEAVE[stay.residency]),
+        bytes=of.asleep - of.awake,
+        moved=of.host if stay.changes else 0,
+        seconds=stay.sleep,
+    )
+
+
+def _enter(task: Task, stay: Stay, turns: range) -> Action:
+    of, loads = stay.bytes, stay.residency == "offload"
+    return attrs.evolve(
+        _action(task, stay, turns, Does.LOAD if loads else Does.WAKE),
+        bytes=of.awake - of.asleep,
+        moved=of.host,
+        seconds=stay.wake,
+    )
+
+
+def _action(task: Task, stay: Stay, turns: range, does: Does) -> Action:
+    return Action(task.name, (turns.start, turns.stop), stay.pool, str(stay.seat), does)

@@ -1,0 +1,216 @@
+"""Who sleeps and wakes before which op, and that all fits when the op runs."""
+
+from itertools import groupby
+from pathlib import Path
+
+import attrs
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from inline_snapshot import snapshot
+
+from flowrl.compiler.forecast import forecast
+from flowrl.compiler.planning import Planned
+from flowrl.compiler.residency import Stay, actions, residency
+from flowrl.compiler.search import Bytes, Constraints, search
+from flowrl.compiler.tasks import Seat, Task
+from flowrl.errors import ProgramError
+from flowrl.ir.action import Does
+from flowrl.report.plan import planned
+from flowrl.report.plan import settings as given_by
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "plan"
+LEAVES = {Does.SLEEP, Does.OFFLOAD, Does.DROP}
+USES = {"train": "update", "generate": "generate", "score": "logprobs"}
+
+
+@st.composite
+def steps(draw):
+    """Draw the tasks of a step, some in a loop, and where and how their seats live."""
+    seats = st.builds(Seat, st.sampled_from(["policy", "critic"]), st.sampled_from(list(USES)))
+    before, inside, after = (draw(st.lists(seats, max_size=3)) for _ in range(3))
+    turns = draw(st.integers(1, 3))
+    parts = [(f"%{i}", seat, 1) for i, seat in enumerate(before)]
+    parts += [(f"%5/%{i}", seat, turns) for i, seat in enumerate(inside)]
+    parts += [(f"%{6 + i}", seat, 1) for i, seat in enumerate(after)]
+    tasks = [
+        Task(name, USES[seat.use], seat, 1, None, None, times=times) for name, seat, times in parts
+    ]
+    placed = list(dict.fromkeys(task.seat for task in tasks))
+    return tasks, [_stay(draw, seat, placed) for seat in placed]
+
+
+def _stay(draw, seat, placed):
+    trained = seat.use != "train" and Seat(seat.role, "train") in placed
+    kinds = ["resident", "offload", *(["drop"] if trained else [])]
+    asleep, more = draw(st.integers(0, 9)), draw(st.integers(0, 9))
+    size = Bytes(asleep + more, asleep)
+    return Stay(seat, draw(st.sampled_from("ab")), draw(st.sampled_from(kinds)), size)
+
+
+def unrolled(tasks):
+    """Yield tasks as they run, turn by turn, with the number of the turn."""
+    for loop, its in groupby(tasks, key=lambda task: task.name.rpartition("/")[0]):
+        group = list(its)
+        for turn in range(group[0].times if loop else 1):
+            yield from ((task, turn) for task in group)
+
+
+class Replay:
+    """Does what actions say, and knows who is awake, who has new weights, and what is in use."""
+
+    def __init__(self, tasks, stays):
+        self.stays = {str(stay.seat): stay for stay in stays}
+        self.awake = {}
+        for task in tasks:
+            self.awake[self.stays[str(task.seat)].pool] = str(task.seat)
+        self.used = {pool: self.expected(seat) for pool, seat in self.awake.items()}
+        self.new = set()
+
+    def expected(self, seat):
+        its = self.stays[seat]
+        others = (s for s in self.stays.values() if s.pool == its.pool and s is not its)
+        return its.bytes.awake + sum(other.bytes.asleep for other in others)
+
+    def act(self, action):
+        if action.does in LEAVES:
+            assert self.awake.pop(action.pool) == action.seat
+            self.new -= {action.seat} if action.does is Does.DROP else set()
+        elif action.does is Does.BRING:
+            self.new.add(action.seat)
+        else:
+            assert self.awake.setdefault(action.pool, action.seat) == action.seat
+        self.used[action.pool] += action.bytes
+
+    def run(self, task):
+        seat = str(task.seat)
+        assert self.awake[self.stays[seat].pool] == seat
+        assert self.used[self.stays[seat].pool] == self.expected(seat)
+        if str(Seat(task.seat.role, "train")) in self.stays and task.seat.use != "train":
+            assert seat in self.new
+        if task.seat.use == "train":
+            self.new -= {s for s, its in self.stays.items() if its.seat.role == task.seat.role}
+
+
+@settings(max_examples=300)
+@given(steps())
+def test_a_seat_is_awake_with_new_weights_and_the_pool_holds_what_is_said_whenever_an_op_runs(step):
+    tasks, stays = step
+    found, replay = actions(tasks, stays), Replay(tasks, stays)
+
+    for task, turn in [*unrolled(tasks), *unrolled(tasks)]:
+        for action in found:
+            if action.before == task.name and turn in range(*action.turns):
+                replay.act(action)
+        replay.run(task)
+
+
+@given(steps())
+def test_what_leaves_comes_back_in_every_step(step):
+    tasks, stays = step
+    change = dict.fromkeys((stay.pool for stay in stays), 0)
+
+    for action in actions(tasks, stays):
+        change[action.pool] += action.times * action.bytes
+
+    assert set(change.values()) <= {0}
+
+
+@given(steps())
+def test_a_seat_alone_in_its_pool_only_gets_weights(step):
+    tasks, stays = step
+    apart = [attrs.evolve(stay, pool=str(stay.seat)) for stay in stays]
+
+    assert {action.does for action in actions(tasks, apart)} <= {Does.BRING}
+
+
+def ppo(*sets):
+    return planned(str(EXAMPLES / "ppo.toml"), (*given_by("8xH100", None), *sets))
+
+
+def with_residencies(plan, **kinds):
+    """Return a plan in which seats of a use have another residency, whatever fits."""
+    seats = {
+        seat: attrs.evolve(its, residency=kinds.get(seat.use, its.residency))
+        for seat, its in plan.found.seats.items()
+    }
+    return attrs.evolve(plan, found=attrs.evolve(plan.found, seats=seats))
+
+
+def shown(plan):
+    return [
+        f"{a.before}: {a.seat} {a.does} {a.bytes / 1e9:+.1f} GB, moves {a.moved / 1e9:.1f} GB"
+        for a in residency(plan)
+    ]
+
+
+def test_ppo_with_generation_dropped_and_training_offloaded():
+    plan = with_residencies(ppo(), generate="drop", train="offload")
+
+    assert shown(plan) == snapshot(
+        [
+            "%3: critic.train offload -20.5 GB, moves 12.4 GB",
+            "%3: policy.generate wake +11.1 GB, moves 0.0 GB",
+            "%3: policy.generate bring +0.0 GB, moves 53.3 GB",
+            "%4: policy.generate drop -11.1 GB, moves 0.0 GB",
+            "%4: reward.score wake +0.7 GB, moves 0.0 GB",
+            "%15: reward.score sleep -0.7 GB, moves 0.0 GB",
+            "%15: critic.train load +20.5 GB, moves 12.4 GB",
+            "%16: critic.train offload -20.5 GB, moves 12.4 GB",
+            "%16: reference.score wake +4.4 GB, moves 0.0 GB",
+            "%24/%1: reference.score sleep -4.4 GB, moves 0.0 GB",
+            "%24/%1: policy.train load +29.2 GB, moves 13.3 GB",
+            "%24/%1: critic.train offload -20.5 GB, moves 12.4 GB",
+            "%24/%1: policy.train load +29.2 GB, moves 13.3 GB",
+            "%24/%2: policy.train offload -29.2 GB, moves 13.3 GB",
+            "%24/%2: critic.train load +20.5 GB, moves 12.4 GB",
+        ]
+    )
+
+
+def test_at_every_op_the_pool_holds_what_the_forecast_says():
+    plan = ppo()
+    memory = {str(of.seat): of for of in forecast(plan).memory}
+    used = memory["critic.train"].total
+
+    for task in plan.tasks:
+        its = [action for action in residency(plan) if action.before == task.name]
+        used += sum(action.bytes for action in its if action.turns[0] == 0)
+        seat = str(task.seat) if str(task.seat) in memory else f"{task.seat.role}.train"
+        assert used == memory[seat].total <= memory[seat].capacity
+
+
+def test_a_placement_that_does_not_fit_is_refused_with_the_cheapest_fix():
+    plan = with_residencies(ppo(), generate="resident", train="resident", score="resident")
+    more = attrs.evolve(plan.target.workload.default, checkpointing=False)
+    roles = {
+        role: attrs.evolve(its, checkpointing=False)
+        for role, its in plan.target.workload.roles.items()
+    }
+    workload = attrs.evolve(plan.target.workload, roles=roles, default=more)
+    plan: Planned = attrs.evolve(plan, target=attrs.evolve(plan.target, workload=workload))
+
+    with pytest.raises(ProgramError) as refused:
+        residency(plan)
+
+    assert str(refused.value) == snapshot("""\
+the step doesn't fit on 8xH100: of all placements, the one that lacks least needs 23.1 GB more than the 85.5 GB of a GPU
+  on 8 GPUs, while policy.train (fsdp8, resident) works: weights 1.9 GB, gradients 3.8 GB, optimizer 11.4 GB, activations 27.5 GB, engine 0.6 GB, buffers 10.3 GB
+  and meanwhile policy.generate (tp2 x dp4, resident) 9.6 GB, reward.score (dp8, resident) 14.7 GB, reference.score (dp8, resident) 15.8 GB, critic.train (fsdp8, resident) 13.0 GB
+help: leave pools, layouts and residency to the search: a step of 41.1 s; or checkpoint activations (48 s)\
+""")
+
+
+def test_residencies_that_the_user_fixes_are_refused_alike():
+    plan = ppo()
+    stay = Constraints(residencies=dict.fromkeys(plan.found.seats, "resident"), most_gpus=2)
+
+    with pytest.raises(ProgramError) as refused:
+        search(plan.tasks, plan.target, stay)
+
+    assert str(refused.value) == snapshot("""\
+the step doesn't fit on 8xH100: of all placements, the one that lacks least needs 63.9 GB more than the 85.5 GB of a GPU
+  on 2 GPUs, while policy.train (tp2, resident) works: weights 7.6 GB, gradients 15.2 GB, optimizer 45.7 GB, activations 0.9 GB, engine 0.6 GB, buffers 3.7 GB
+  and meanwhile policy.generate (tp2, resident) 9.6 GB, reward.score (fsdp2, resident) 7.7 GB, reference.score (fsdp2, resident) 8.2 GB, critic.train (fsdp2, resident) 50.1 GB
+help: leave pools, layouts and residency to the search: a step of 207 s\
+""")
