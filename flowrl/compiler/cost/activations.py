@@ -16,7 +16,7 @@ from flowrl.ir.layout import Layout
 LOGIT_TRAVEL = 14
 """Bytes read and written for one logit of a forward pass: bfloat16, to float32, its softmax."""
 
-LOGIT_STORED, LOGIT_PASSING = 12, 6
+LOGIT_STORED, LOGIT_PASSING = 14, 6
 """Bytes of one logit that exist at once, with and without its gradient."""
 
 

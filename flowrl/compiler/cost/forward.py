@@ -59,16 +59,17 @@ def update_phase(sequences: float, passes: int, rank: Rank) -> Phase:
     """Return the seconds of an update: forward, backward, gradients summed, optimizer.
 
     The backward pass does twice the forward's operations (Kaplan et al. 2020, arXiv:2001.08361,
-    sec. 2.1), and a forward pass again with checkpointing (Chen et al. 2016, arXiv:1604.06174). A
-    loss that needs all rows first (`passes` of 2) takes a forward pass more.
+    sec. 2.1), and with checkpointing the layers' forward pass again (Chen et al. 2016,
+    arXiv:1604.06174). A loss that needs all rows first (`passes` of 2) takes a forward pass more.
     """
     batch = Batch.of(sequences, rank)
     if not batch.tokens:
         return Phase()
-    once = _forward(batch, rank)
-    forwards = passes + rank.settings.checkpointing
-    work = once * (forwards + 2)
-    exchange = once.network * (forwards + 1)
+    once, again = _forward(batch, rank), Phase()
+    if rank.settings.checkpointing:
+        again = _forward(attrs.evolve(batch, targets=0.0), rank)
+    work = once * (passes + 2) + again
+    exchange = once.network * (passes + 1) + again.network
     hidden = batch.microbatches * (_gather(rank) * (passes + 1) + _scatter(rank))
     busy = work.compute + work.memory
     sums = _sum_gradients(rank)

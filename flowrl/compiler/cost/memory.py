@@ -145,10 +145,12 @@ def _generating(rank: Rank, sequences: float) -> Memory:
 
 
 def _logits(rank: Rank, each: int) -> int:
-    """Return the bytes of one chunk of logits."""
+    """Return the bytes of one chunk of logits: of responses only, a part of a microbatch."""
     if rank.shape.head not in ("lm", "lm+value"):
         return 0
-    tokens = min(rank.settings.head_tokens, rank.settings.microbatch_tokens)
+    s, workload = rank.settings, rank.workload
+    share = workload.response_tokens.mean / workload.sequence_tokens
+    tokens = min(s.head_tokens, s.microbatch_tokens * share)
     return round(tokens * rank.shape.vocab * each / rank.layout.tp)
 
 
