@@ -9,6 +9,7 @@ from torch import Tensor
 
 from flowrl.functional.group_advantages import group_advantage
 from flowrl.functional.ragged import discounted_sums, put_back, row_counts, select, spread
+from flowrl.functional.rewards import require_finite
 from flowrl.functional.whitening import whiten
 
 
@@ -89,6 +90,9 @@ def token_rewards(
     Returns:
         f32[..., token], in score units.
 
+    Raises:
+        SampleRefusedError: the score of a row with trained tokens isn't finite.
+
     Source: Ziegler et al. 2019, arXiv:1909.08593, eq. 2; Ouyang et al. 2022, arXiv:2203.02155.
     """
     trained = _trained(mask, lengths)
@@ -96,7 +100,9 @@ def token_rewards(
     count = int(mask.sum())
     rewards = scores.new_zeros(count) if kl_penalty is None else -kl_penalty[mask]
     scored = trained > 0
-    rewards = rewards.index_add(0, last[scored], scores.flatten()[scored].to(rewards.dtype))
+    (placed,) = select(scored, scores.flatten())
+    require_finite(placed)
+    rewards = rewards.index_add(0, last[scored], placed[scored].to(rewards.dtype))
     return put_back(rewards, mask)
 
 

@@ -11,7 +11,7 @@ def token_rewards(scores: Value, mask: Value, kl_penalty: Value | None = None) -
     """Put each sample's score on its last trained token, less a penalty on every token.
 
     Args:
-        scores: f32[prompt, sample].
+        scores: f32[prompt, sample]; one that isn't finite stops the run and is told by its row.
         mask: bool[prompt, sample, token].
         kl_penalty: f32[prompt, sample, token], such as `kl_coef * (logprobs - anchor)`.
 

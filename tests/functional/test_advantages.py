@@ -1,6 +1,7 @@
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from inline_snapshot import snapshot
 
 from flowrl.functional.advantages import (
     discounted_returns,
@@ -10,7 +11,7 @@ from flowrl.functional.advantages import (
     rows_without_tokens,
     token_rewards,
 )
-from tests.functional.batches import batches
+from tests.functional.batches import batches, refusal
 
 shares = st.floats(0, 1)
 
@@ -85,6 +86,16 @@ def test_the_sum_of_token_rewards_is_the_score_of_rows_with_tokens(batch):
     want[empty] = 0.0
     sums = torch.stack([row.sum() for row in rewards.split(batch.lengths.tolist())])
     torch.testing.assert_close(sums, want)
+
+
+def test_a_score_that_is_not_finite_is_refused_where_it_would_be_trained():
+    mask = torch.tensor([[True, True], [False, False], [True, False]])
+    nan = torch.tensor([1.0, float("nan"), 2.0])
+
+    assert token_rewards(nan, mask).tolist() == [[0, 1], [0, 0], [2, 0]]
+    assert refusal(token_rewards, nan.roll(1), mask) == snapshot(
+        "rewards must be finite numbers; sample 2 has nan (1 of 3 samples are not finite)"
+    )
 
 
 def test_the_score_lands_on_the_last_trained_token_after_the_penalty():

@@ -74,6 +74,16 @@ def test_a_row_is_found_behind_a_selection(error_of):
     assert "\n  texts:3 (row 3), sample 0\n" in error_of(selected)
 
 
+def test_a_score_that_a_critic_would_learn_from_is_told_by_row(error_of):
+    @fl.program
+    def placed(policy: fl.Model, prompts: fl.Prompts):
+        rollouts, scores = ops.score("reward", ops.generate(policy, prompts, n=2))
+        rewards = ops.token_rewards(scores / (scores - 4.0), rollouts.mask)
+        return {"return": ops.discounted_returns(rewards, rollouts.mask).mean(mask=rollouts.mask)}
+
+    assert "\n  texts:1 (row 1), sample 1\n" in error_of(placed)
+
+
 def test_log_probabilities_in_a_loss_are_told_by_row(error_of):
     @fl.program
     def weighed(policy: fl.Model, prompts: fl.Prompts):
