@@ -32,18 +32,23 @@ QUIET = {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "TQDM_DISABLE
 def prepare(folder: Path) -> None:
     """Make what all programs start from: task, SFT checkpoint, pairs; what is there is kept."""
     python, flowrl = sys.executable, str(Path(sys.executable).parent / "flowrl")
-    folder.mkdir(parents=True, exist_ok=True)
-    for file in (CHAIN / "sft.toml", CHAIN / "samples.toml", FOLDER / "letters.py"):
-        shutil.copy(file, folder)
+    start = folder / "start"
+    start.mkdir(parents=True, exist_ok=True)
+    shutil.copy(FOLDER / "letters.py", folder)
+    for name in ("sft.toml", "samples.toml"):
+        shutil.copy(CHAIN / name, start)
     commands = {
-        "task": [python, str(DEMO / "make_task.py"), str(folder / "task"), "0"],
-        "model": [python, str(DEMO / "make_model.py"), str(folder / "model"), "0"],
-        "sft/checkpoint": [flowrl, "run", str(folder / "sft.toml"), "--set", "train.folder=sft"],
-        "samples/checkpoint": [flowrl, "run", str(folder / "samples.toml")],
-        "pairs.jsonl": [python, str(CHAIN / "make_pairs.py"), str(folder), "0"],
+        "task/demonstrations.jsonl": [python, str(DEMO / "make_task.py"), str(start / "task"), "0"],
+        "model/tokenizer.json": [python, str(DEMO / "make_model.py"), str(start / "model"), "0"],
+        "sft/checkpoint": [flowrl, "run", str(start / "sft.toml")],
+        "samples/checkpoint": [flowrl, "run", str(start / "samples.toml")],
+        "pairs.jsonl": [python, str(CHAIN / "make_pairs.py"), str(start), "0"],
     }
     for made, command in commands.items():
-        if not (folder / made).exists():
+        if not (start / made).exists():
+            shutil.rmtree(
+                start / Path(made).parts[0], ignore_errors=True
+            )  # of one that was stopped
             subprocess.run(command, env={**os.environ, **QUIET}, check=True)
 
 
