@@ -46,9 +46,8 @@ def prepare(folder: Path) -> None:
     }
     for made, command in commands.items():
         if not (start / made).exists():
-            shutil.rmtree(
-                start / Path(made).parts[0], ignore_errors=True
-            )  # of one that was stopped
+            half = start / Path(made).parts[0]  # of a run that was stopped
+            shutil.rmtree(half, ignore_errors=True)
             subprocess.run(command, env={**os.environ, **QUIET}, check=True)
 
 
