@@ -1,5 +1,6 @@
 """What a step does: the ops that run models, and what moves; how often, on how many sequences."""
 
+from collections.abc import Sequence
 from math import ceil, prod
 
 import attrs
@@ -9,6 +10,7 @@ from flowrl.compiler.cost.workload import Workload
 from flowrl.ir.graph import Graph, Node, Value
 from flowrl.ir.printer import names_of
 from flowrl.ir.types import Axis, DType, MinibatchesType, ModelType, SelectionType, TensorType
+from flowrl.ops.buffer import Append
 from flowrl.ops.control import ControlOp, SampleUntil, Scan
 from flowrl.ops.division import Division, Microbatches, Minibatches
 from flowrl.ops.model import Generate, ModelOp, Update
@@ -225,10 +227,10 @@ class _Walk:
         if isinstance(op, Generate):
             self.sizes[op.axes[0]] = op.n
         if isinstance(op, SampleUntil):
-            for old, new in op.batch_axes:
-                self.sizes[new] = op.groups if old.name == "prompt" else self.sizes.get(old, 1)
-            for old, new in op.surplus_axes:
-                self.sizes[new] = 0 if old.name == "prompt" else self.sizes.get(old, 1)
+            self._resize(op.batch_axes, op.groups)
+            self._resize(op.surplus_axes, op.capacity)
+        if isinstance(op, Append):
+            self._resize(op.axes, op.capacity)  # full, but for the first steps
         for value in node.results:
             if isinstance(value.type, SelectionType):
                 for old, new in value.type.axes:
@@ -236,6 +238,11 @@ class _Walk:
             if isinstance(value.type, MinibatchesType) and isinstance(op, Division):
                 self._divide(value, value.type.selection, op)
             self._measure(value)
+
+    def _resize(self, axes: Sequence[tuple[Axis, Axis]], rows: int) -> None:
+        """Give fresh axes the sizes of those that they are made of, but the first one its own."""
+        self.sizes |= {new: self.sizes.get(old, 1) for old, new in axes}
+        self.sizes[axes[0][1]] = rows
 
     def _divide(self, value: Value, selection: SelectionType, op: Division) -> None:
         """Give the axes of a turn their sizes, and the division its number of turns."""

@@ -51,6 +51,7 @@ def batch_sentence(
     minibatch: int | None = None,
     epochs: int = 1,
     tokens_per_microbatch: int,
+    chosen: bool = False,
 ) -> str:
     """Return the sentence that says what the batch sizes come to.
 
@@ -60,6 +61,8 @@ def batch_sentence(
         minibatch: sequences an update; None: all of the step's.
         epochs: times that a step goes through its sequences.
         tokens_per_microbatch: most tokens in a forward pass.
+        chosen: whether updates are on samples chosen among these, or carried: on how many, only
+            the step will tell.
     """
     sequences = prompts_per_step * (samples or 1)
     minibatch = minibatch or sequences
@@ -71,11 +74,13 @@ def batch_sentence(
         drawn = f"A step samples {completions} of {each}: {_count(sequences, 'sequence')}"
     updates = sequences // minibatch * epochs
     number = "one update" if updates == 1 else f"{updates} updates"
+    of = f"{number} of {minibatch}"
+    if chosen:
+        of = (
+            "one update of those chosen" if updates == 1 else f"updates of up to {minibatch} chosen"
+        )
     rounds = f" in {epochs} epochs" if epochs > 1 else ""
-    return (
-        f"{drawn}, {number} of {minibatch}{rounds}; "
-        f"microbatches hold at most {tokens_per_microbatch} tokens."
-    )
+    return f"{drawn}, {of}{rounds}; microbatches hold at most {tokens_per_microbatch} tokens."
 
 
 def _count(number: int, noun: str) -> str:

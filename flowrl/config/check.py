@@ -14,8 +14,10 @@ from flowrl.config.schema import PoolSpec
 from flowrl.errors import ProgramError, RunFileError
 from flowrl.ir.graph import Graph
 from flowrl.ir.program import Input, Kind, Program
+from flowrl.ops.buffer import Append
 from flowrl.ops.control import SampleUntil
 from flowrl.ops.correction import corrected
+from flowrl.ops.data import Select
 from flowrl.ops.division import Minibatches
 from flowrl.ops.model import Generate, Score
 from flowrl.stages import Traced, trace
@@ -143,7 +145,8 @@ def batches(run: RunFile, graph: Graph) -> str:
     """Check the batch sizes against each other; return the sentence that says what follows.
 
     Raises:
-        RunFileError: the sequences of a step don't divide into minibatches.
+        RunFileError: the sequences of a step don't divide into minibatches. Where samples are
+            chosen or carried, minibatches are as equal as may be.
     """
     ops = [node.op for node in graph.walk()]
     samples = next((op.n for op in ops if isinstance(op, Generate)), None)
@@ -152,15 +155,18 @@ def batches(run: RunFile, graph: Graph) -> str:
     prompts = until.groups if until else run.train.prompts_per_step
     role = run.engines.role(next(iter(run.models)))
     tokens = role.train.tokens_per_microbatch
+    chosen = any(isinstance(op, Select | Append) for op in ops)
     if division is None:
-        return batch_sentence(prompts, samples, tokens_per_microbatch=tokens)
+        return batch_sentence(prompts, samples, tokens_per_microbatch=tokens, chosen=chosen)
     by: Any = division.by
     where = run.where("train.prompts_per_step")
-    check_batches(prompts, samples or 1, division.sequences, by=by, where=where)
+    if not chosen:
+        check_batches(prompts, samples or 1, division.sequences, by=by, where=where)
     return batch_sentence(
         prompts,
         samples,
         minibatch=division.sequences,
         epochs=division.epochs,
         tokens_per_microbatch=tokens,
+        chosen=chosen,
     )

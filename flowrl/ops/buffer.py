@@ -25,11 +25,7 @@ class Append(Op):
         """T[prompt'2, ...], T[prompt, ...] -> T[prompt'3, ...]."""
         assert isinstance(earlier, TensorType)
         assert isinstance(later, TensorType)
-        if _kind(earlier) != _kind(later):
-            raise TypeRuleError(
-                f"the buffer has {earlier}; got {later}",
-                hint="all that is added to one buffer must be of one type: carry a second one",
-            )
+        must_join(earlier, later)
         return (of_any_step(SelectionType(self.axes).rename(later)),)
 
 
@@ -103,6 +99,19 @@ def _first_rows(op: str, buffer: Buffer, like: Mapping[str, Value]) -> Mapping[s
     tensors = {n: x.type for n, x in like.items() if isinstance(x.type, TensorType)}
     types = {name: of_any_step(fresh.rename(type)) for name, type in tensors.items()}
     return builder.root.carried(buffer.name, types)
+
+
+def must_join(earlier: TensorType, later: TensorType) -> None:
+    """Check that rows may follow those that a buffer has.
+
+    Raises:
+        TypeRuleError: they have another dtype, other axes, or log-probabilities of elsewhere.
+    """
+    if _kind(earlier) != _kind(later):
+        raise TypeRuleError(
+            f"the buffer has {earlier}; got {later}",
+            hint="all that is added to one buffer must be of one type: carry a second one",
+        )
 
 
 def _kind(type: TensorType) -> tuple[Any, ...]:

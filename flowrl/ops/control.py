@@ -20,6 +20,7 @@ from flowrl.ir.types import (
     i32,
     of_any_step,
 )
+from flowrl.ops.buffer import must_join
 
 
 class ControlOp(Op):
@@ -155,6 +156,9 @@ class SampleUntil(ControlOp):
         types = [value.type for _, value in self.draw.outputs[1:]]
         batch, surplus = SelectionType(self.batch_axes), SelectionType(self.surplus_axes)
         tensors = [type for type in types if isinstance(type, TensorType)]
+        for left, type in zip(args[: self.carried], tensors, strict=False):
+            assert isinstance(left, TensorType)
+            must_join(left, type)
         if self.carried:
             tensors = [of_any_step(type) for type in tensors]
         return (*map(batch.rename, tensors), *map(surplus.rename, tensors), i32())

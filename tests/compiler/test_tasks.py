@@ -12,6 +12,7 @@ from flowrl.config.programs import builtin_programs, load_program
 from programs.dapo import dapo
 from programs.dpo import dpo
 from programs.grpo import grpo
+from programs.pf_ppo import pf_ppo
 from programs.ppo import ppo
 from tests.graphs import CLUSTERS
 from tests.ir.source import STEP, traced
@@ -46,6 +47,18 @@ def test_ppo_updates_in_the_turns_of_its_scan():
             "%8 logprobs reference: 64 sequences, 1 times, after [0]",
             "%15/%0 update policy: 16 sequences, 8 times, after [0, 1, 2]",
             "%15/%1 update critic: 16 sequences, 8 times, after [0, 1, 2]",
+        ]
+    )
+
+
+def test_a_buffer_is_trained_on_when_it_is_full():
+    assert shown(pf_ppo, samples=5, capacity=100, minibatch=50, epochs=1) == snapshot(
+        [
+            "%0 generate policy: 320 sequences, 1 times, after []",
+            "%19 logprobs reference: 320 sequences, 1 times, after [0]",
+            "%29 values critic: 500 sequences, 1 times, after [0]",
+            "%36/%0 update policy: 50 sequences, 10 times, after [0, 1, 2]",
+            "%36/%1 update critic: 50 sequences, 10 times, after [0, 1, 2]",
         ]
     )
 

@@ -57,6 +57,14 @@ def test_a_sentence_says_what_follows():
     assert batch_sentence(1, 1, tokens_per_microbatch=512) == snapshot(
         "A step samples 1 completion of 1 prompt: 1 sequence, one update of 1; microbatches hold at most 512 tokens."
     )
+    assert batch_sentence(
+        16, 5, minibatch=8, epochs=2, tokens_per_microbatch=512, chosen=True
+    ) == snapshot(
+        "A step samples 5 completions of each of 16 prompts: 80 sequences, updates of up to 8 chosen in 2 epochs; microbatches hold at most 512 tokens."
+    )
+    assert batch_sentence(16, 5, tokens_per_microbatch=512, chosen=True) == snapshot(
+        "A step samples 5 completions of each of 16 prompts: 80 sequences, one update of those chosen; microbatches hold at most 512 tokens."
+    )
     assert batch_sentence(32, None, minibatch=16, tokens_per_microbatch=512) == snapshot(
         "A step reads 32 rows, 2 updates of 16; microbatches hold at most 512 tokens."
     )

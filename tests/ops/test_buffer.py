@@ -261,3 +261,28 @@ sample_until: `surplus` must be Buffer; got Record
                          ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
 help: carry one: `replay: fl.Carry = fl.Carry(fl.Buffer())` among the arguments\
 """)
+
+
+def test_groups_sampled_otherwise_than_those_left_over():
+    text = (
+        HEAD
+        + DRAW
+        + f"""
+    _, left, _ = {UNTIL}, surplus=replay, capacity=2)
+    draw = lambda prompts: ops.score("reward", ops.generate(policy, prompts, n=2, top_p=0.5))
+    _, left, _ = {UNTIL}, surplus=left, capacity=2)
+    return left, {{}}
+"""
+    )
+
+    assert refusal(text) == snapshot("""\
+sample_until: the buffer has f32[prompt'6, sample'6, token'6]{policy.* T=1 sampled}; got f32[prompt'9, sample'9, token'9]{policy.0 T=1 top_p=0.5 sampled}
+  example.py:13
+   13 |     _, left, _ = ops.sample_until(draw, keep, prompts, groups=2, rounds=3, surplus=left, capacity=2)
+                         ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+that argument was made here:
+  example.py:11
+   11 |     _, left, _ = ops.sample_until(draw, keep, prompts, groups=2, rounds=3, surplus=replay, capacity=2)
+                         ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+help: all that is added to one buffer must be of one type: carry a second one\
+""")

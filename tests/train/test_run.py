@@ -17,7 +17,7 @@ from flowrl.errors import RewardError, RunFileError
 from flowrl.ir.plan import Plan
 from flowrl.train.checkpoint import save_checkpoint
 from flowrl.train.run import run_file
-from tests.train.conftest import SCORED
+from tests.train.conftest import CRITIC, REFERENCE, SCORED
 
 COUNTED = ["reward/errors", "reward/timeouts", "reward/recovered"]
 UPDATED = ["loss", "grad_norm", "learning_rate"]
@@ -231,6 +231,16 @@ def test_carried_rows_have_a_file_in_the_checkpoint(folder):
     rows = torch.load(checkpoint / "replay.pt", weights_only=True)
     assert len(rows["replay.prompts.rows"]) == 5
     assert [len(part) for part in rows["replay.rewards"]] == [10, 5]
+
+
+def test_minibatches_of_chosen_samples_need_not_divide_what_is_sampled(folder, capsys):
+    models = f"{REFERENCE}\n{CRITIC}".format(model=folder.model)
+    records = folder.run(
+        "pf_ppo", "program.samples=3", "program.minibatch=5", models=models, reward=SCORED
+    )
+
+    assert [record["step"] for record in records] == [1, 2, 3]
+    assert "12 sequences, updates of up to 5 chosen in 2 epochs" in capsys.readouterr().out
 
 
 def test_a_program_without_updates_runs_too(folder):
