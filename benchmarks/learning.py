@@ -84,20 +84,23 @@ def train(settings: Settings, folder: Path, seconds: float) -> None:
 
 
 def rounds(settings: list[Settings]) -> Iterator[list[Settings]]:
-    """Yield those that need no other, then those that do."""
+    """Yield the programs that need no other's result, then those that do."""
     yield [each for each in settings if not each.after]
     yield [each for each in settings if each.after]
 
 
-def run(settings: list[Settings], folder: Path, seconds: float, jobs: int) -> dict[str, Any]:
-    """Train what has no result yet; return the results, by program."""
-    chosen = [each for each in settings if not each.why_not]
+def run(settings: list[Settings], folder: Path, seconds: float, jobs: int) -> None:
+    """Train what has no result yet."""
     with ThreadPoolExecutor(jobs) as pool:
-        for ready in rounds(chosen):
+        for ready in rounds([each for each in settings if not each.why_not]):
             missing = [each for each in ready if result(each, folder, seconds) is None]
             list(pool.map(lambda each: train(each, folder, seconds), missing))
-    found = {each.program: result(each, folder, seconds) for each in chosen}
-    return {name: each for name, each in found.items() if each is not None}
+
+
+def results(settings: list[Settings], folder: Path, seconds: float) -> dict[str, Outcome]:
+    """Return what there is of each program, by its name."""
+    found = {each.program: (each, result(each, folder, seconds)) for each in settings}
+    return {name: Outcome(each, of) for name, (each, of) in found.items() if of is not None}
 
 
 def main() -> None:
@@ -109,19 +112,22 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=Path("runs/learning"))
     parser.add_argument("--write", action="store_true", help="renew docs/algorithms.md")
     given = parser.parse_args()
+    if unknown := set(given.programs) - set(builtin_programs()):
+        parser.error(f"there is no program {', '.join(sorted(unknown))}")
     folder = given.folder.resolve()
-    settings = [Settings.read(name) for name in given.programs or builtin_programs()]
+    settings = [Settings.read(name) for name in builtin_programs()]
+    chosen = [s for s in settings if not s.why_not and s.program in (given.programs or [s.program])]
     prepare(folder)
-    results = run(settings, folder, given.seconds, given.jobs)
-    text = table(settings, results)
+    run(chosen, folder, given.seconds, given.jobs)
+    outcomes = results(settings, folder, given.seconds)
+    text = table(settings, outcomes)
     print(f"\n{text}")
-    outcomes = [Outcome(s, results[s.program]) for s in settings if s.program in results]
     if given.write:
         shown = f"{text}\n\n![Reward against samples]({PICTURE.name})"
         PAGE.write_text(written(PAGE.read_text(encoding="utf-8"), shown), encoding="utf-8")
-        plot(outcomes, PICTURE)
-    failed = any(s.program not in results for s in settings if not s.why_not)
-    sys.exit(int(failed or not all(outcome.learned for outcome in outcomes)))
+        plot(list(outcomes.values()), PICTURE)
+    learned = [name for name, outcome in outcomes.items() if outcome.learned]
+    sys.exit(int(not {each.program for each in chosen} <= set(learned)))
 
 
 if __name__ == "__main__":

@@ -58,12 +58,12 @@ class Outcome:
         return f"| {' | '.join([*cells, f'{self.samples[-1]:,}'])} |"
 
 
-def table(settings: list[Settings], results: Mapping[str, Mapping[str, Any]]) -> str:
+def table(settings: list[Settings], outcomes: Mapping[str, Outcome]) -> str:
     """Return a row for each program: what it came to, why it isn't run, or that it wasn't yet."""
     rows = []
     for each in settings:
-        if each.program in results:
-            rows.append(Outcome(each, results[each.program]).row())
+        if each.program in outcomes:
+            rows.append(outcomes[each.program].row())
         else:
             rows.append(f"| {each.program} | {each.why_not or 'not run'} | | | | |")
     return "\n".join([HEAD, *rows])

@@ -2,15 +2,17 @@
 
     python benchmarks/placement.py [--models 7b 13b 34b 70b] [--nodes 1 2 4 8 12 16]
 
-The setting of HybridFlow's section 8 (Sheng et al. 2024, arXiv:2409.19256): nodes of 8 A100-80G;
-policy, critic, reference and reward model of one size; prompts and responses of 1,024 tokens, 1,024
-prompts a step, one epoch of 8 minibatches. Each row searches four times: all models together; policy
-and reference apart from critic and reward model (split); every model apart (standalone); and
-without a constraint. Seconds a step are predicted; in brackets, the GPUs of each pool.
+The setting of HybridFlow's section 8 (Sheng et al. 2024, arXiv:2409.19256): nodes of 8 A100-80G with
+200 Gbps each; policy, critic, reference and reward model of one size; prompts and responses of 1,024
+tokens, 1,024 prompts a step, one epoch of 8 minibatches. Each row searches four times: all models
+together (colocated); policy and reference apart from critic and reward model (split); every model
+apart (standalone); and without a constraint. Seconds a step are predicted; in brackets, the GPUs of
+each pool. The last column says who shares a pool: G generates, P trains the policy, C trains the
+critic, R is the reference, W the reward model. Microbatches are of one sequence unless another
+number of tokens is given: pipelines are short of microbatches otherwise.
 """
 
 import argparse
-import time
 from collections.abc import Mapping
 
 import attrs
@@ -51,6 +53,7 @@ PPO = (
 POLICY, CRITIC = Seat("policy", "train"), Seat("critic", "train")
 GENERATE = Seat("policy", "generate")
 REFERENCE, REWARD = Seat("reference", "score"), Seat("reward", "score")
+LETTERS = {GENERATE: "G", POLICY: "P", CRITIC: "C", REFERENCE: "R", REWARD: "W"}
 ACTING, JUDGING = {POLICY, GENERATE, REFERENCE}, {CRITIC, REWARD}
 
 FORMS: Mapping[str, Constraints] = {
@@ -66,7 +69,7 @@ FORMS: Mapping[str, Constraints] = {
 }
 
 
-def target(model: str, nodes: int) -> Target:
+def target(model: str, nodes: int, microbatch_tokens: int) -> Target:
     """Return HybridFlow's machines and models."""
     shapes = {
         "policy": known_shape(MODELS[model]),
@@ -74,7 +77,7 @@ def target(model: str, nodes: int) -> Target:
         "critic": known_shape(MODELS[model], head="value"),
         "reward": known_shape(MODELS[model], head="reward"),
     }
-    settings = Settings(checkpointing=True, microbatch_tokens=2048)
+    settings = Settings(checkpointing=True, microbatch_tokens=microbatch_tokens)
     workload = Workload(
         prompts=PROMPTS, prompt_tokens=TOKENS, response_tokens=TOKENS, default=settings
     )
@@ -90,21 +93,27 @@ def cell(found: Found | None) -> str:
     return f"{found.seconds:.1f} ({sizes})"
 
 
+def shared(found: Found | None) -> str:
+    """Return who shares a pool, as letters."""
+    if found is None:
+        return ""
+    return " | ".join("".join(LETTERS[seat] for seat in pool.seats) for pool in found.pools)
+
+
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--models", nargs="+", default=list(MODELS), choices=list(MODELS))
     parser.add_argument("--nodes", nargs="+", type=int, default=[1, 2, 4, 8, 12, 16])
+    parser.add_argument("--microbatch-tokens", type=int, default=2048)
     args = parser.parse_args()
-    print(f"{'model':5} {'GPUs':>4} " + " ".join(f"{form:>20}" for form in FORMS) + "  search")
+    print(f"{'model':5} {'GPUs':>4} " + " ".join(f"{form:>20}" for form in FORMS) + "  shared by")
     for model in args.models:
         for nodes in args.nodes:
-            costs = ModelCosts(target(model, nodes), PPO)
-            start = time.perf_counter()
-            cells = [cell(best_placement(PPO, costs, form)) for form in FORMS.values()]
-            seconds = time.perf_counter() - start
-            row = " ".join(f"{text:>20}" for text in cells)
-            print(f"{model:5} {8 * nodes:4} {row} {seconds:6.1f}s", flush=True)
+            costs = ModelCosts(target(model, nodes, args.microbatch_tokens), PPO)
+            found = [best_placement(PPO, costs, form) for form in FORMS.values()]
+            row = " ".join(f"{cell(its):>20}" for its in found)
+            print(f"{model:5} {8 * nodes:4} {row}  {shared(found[-1])}", flush=True)
 
 
 if __name__ == "__main__":

@@ -96,9 +96,9 @@ def test_the_table_says_what_each_program_came_to():
         Settings("evaluate", {}, why_not="trains nothing"),
         Settings("raft", {}, margin=0.1),
     ]
-    results = {name: {"readings": READINGS} for name in ("grpo", "ppo", "reward_model")}
+    outcomes = {each.program: Outcome(each, {"readings": READINGS}) for each in settings[:3]}
 
-    assert learning_report.table(settings, results) == snapshot("""\
+    assert learning_report.table(settings, outcomes) == snapshot("""\
 | program | before | after | gain | margin | samples |
 |---|---|---|---|---|---|
 | grpo | 0.25 | 0.75 | +0.50 | 0.50 | 3,000 |
