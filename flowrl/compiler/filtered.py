@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from flowrl.ir.graph import Graph, Node, Value
 from flowrl.ir.nesting import sources
+from flowrl.ops.buffer import Append
 from flowrl.ops.control import SampleUntil
 from flowrl.ops.data import Take
 from flowrl.ops.model import Generate, Update
@@ -37,7 +38,7 @@ def _drawn(node: Node, draws: Draws) -> Draws:
     op = node.op
     if isinstance(op, Generate):
         return {node.results[0]: node} if _is_filtered(op) else {}
-    if isinstance(op, Take) and node.args[1] in draws:
+    if isinstance(op, Take | Append) and node.args[1] in draws:
         return {node.results[0]: draws[node.args[1]]}
     if isinstance(op, SampleUntil):
         return _kept(node, op.draw)

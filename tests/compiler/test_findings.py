@@ -106,6 +106,18 @@ def test_training_on_filtered_samples_without_a_ratio_is_named():
     )
 
 
+def test_filtered_samples_that_went_through_a_buffer_are_named():
+    @fl.program
+    def replaying(policy: fl.Model, prompts: fl.Prompts, replay: fl.Carry = fl.Carry(fl.Buffer())):
+        rollouts = ops.generate(policy, prompts, top_k=5)
+        replay = ops.append(replay, rollouts, capacity=8)
+        old = replay.rows
+        policy, stats = ops.update(policy, lambda new: ops.token_mean(-new.logprobs, old.mask), old)
+        return policy, replay, stats
+
+    assert len([line for line in findings(replaying) if "cut distribution" in line]) == 1
+
+
 @pytest.mark.parametrize("options", [{"temperature": 0.0}, {"top_k": 5}])
 def test_greedy_samples_and_those_of_the_likeliest_tokens_are_filtered(options):
     assert any("without correcting for it" in line for line in findings(sampler(**options)))
