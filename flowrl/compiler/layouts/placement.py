@@ -135,18 +135,16 @@ def _divided(
 
 
 def _chunk(shard: Shard, parameter: Parameter, layout: Layout, index: int) -> Shard:
-    """Return the chunk of a stored tensor that FSDP2 gives a rank: of dim 0, or as `tp` divides.
-
-    FSDP2 shards other dims than the first evenly only; what doesn't divide lies along the first.
-    """
-    dim = fsdp_dim(parameter, layout)
-    if shard.shape[dim] % layout.fsdp:
-        dim = 0
+    """Return the chunk of a stored tensor that FSDP2 gives a rank."""
+    dim = fsdp_dim(parameter, shard.shape, layout)
     return cut(shard, dim, [chunk(shard.shape[dim], index, layout.fsdp)])
 
 
-def fsdp_dim(parameter: Parameter, layout: Layout) -> int:
-    """Return the dim that FSDP divides if its size allows."""
-    if not layout.along_tp or (layout.whole_experts and parameter.experts is not None):
-        return 0
-    return tp_dim(parameter) or 0
+def fsdp_dim(parameter: Parameter, stored: tuple[int, ...], layout: Layout) -> int:
+    """Return the dim of a stored tensor that FSDP divides: the first, or the one that `tp` does.
+
+    FSDP2 divides other dims than the first evenly only: what doesn't divide lies along the first.
+    """
+    whole = layout.whole_experts and parameter.experts is not None
+    dim = tp_dim(parameter) if layout.along_tp and not whole else None
+    return dim if dim and stored[dim] % layout.fsdp == 0 else 0

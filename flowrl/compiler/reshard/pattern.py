@@ -50,6 +50,10 @@ class Flow:
             yield Hop(source, first, number)
             yield from (Hop(first, rank, number + 1) for rank in group if rank != first)
 
+    def concerns(self, rank: int) -> bool:
+        """Whether a rank may send or get the slice."""
+        return rank in self.sources or any(rank in group for group in self.takers)
+
     @property
     def held_by(self) -> int:
         """How many ranks may send it."""
@@ -82,7 +86,7 @@ class Alias:
     start: int
 
 
-@attrs.frozen
+@attrs.frozen(eq=False)
 class Pattern:
     """How bundles of one form go from one placement to another.
 
@@ -97,3 +101,7 @@ class Pattern:
     flows: tuple[Flow, ...]
     copies: tuple[Copy, ...]
     aliases: tuple[Alias, ...]
+
+    def flows_of(self, rank: int | None) -> tuple[Flow, ...]:
+        """Return the flows that concern a rank, or all."""
+        return tuple(flow for flow in self.flows if rank is None or flow.concerns(rank))

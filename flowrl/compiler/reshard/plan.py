@@ -72,14 +72,15 @@ class ReshardPlan:
         """Bytes moved for each byte that has to be."""
         return self.bytes_moved / self.lower_bound if self.lower_bound else 1.0
 
-    def sends(self) -> Iterator[Send]:
-        """Yield what goes over links."""
+    def sends(self, rank: int | None = None) -> Iterator[Send]:
+        """Yield what goes over links; with a rank, what it sends or gets."""
+        flows = {pattern: pattern.flows_of(rank) for pattern in self.patterns}
         for pattern, index, names in self._turns():
-            for flow in pattern.flows:
-                size = elements(flow.box) * self.sent_bytes
-                name = names[flow.parameter]
+            for flow in flows[pattern]:
+                name, size = names[flow.parameter], elements(flow.box) * self.sent_bytes
                 for hop in flow.hops(index):
-                    yield Send(hop.source, hop.destination, name, flow.box, size, hop.number)
+                    if rank is None or rank in (hop.source, hop.destination):
+                        yield Send(hop.source, hop.destination, name, flow.box, size, hop.number)
 
     def copies(self) -> Iterator[Copy]:
         """Yield what ranks copy from tensors that they hold."""
