@@ -4,7 +4,7 @@ A worker puts what it sends into the object store of its node, as an object of i
 passes through the controller is a `Box`, the address of that object.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -13,16 +13,16 @@ import numpy.typing as npt
 import ray
 import torch
 from ray import ObjectRef
+from ray.exceptions import RayActorError, RayTaskError
 from torch import Tensor
 
 from flowrl.functional.ragged import Ragged
+from flowrl.runtime.failures import Failure, WorkerDied
 from flowrl.runtime.host import Handle, Resident
+from flowrl.runtime.lines import Line
 
 Box = list[ObjectRef[Any]]
 """The address of a value. Small values would else travel inside a reply, to the controller."""
-
-Observe = Callable[[str, Any], None]
-"""Is shown the name of each call, and its arguments or its reply."""
 
 
 @attrs.frozen(eq=False)
@@ -106,37 +106,34 @@ def _arrived(value: Any) -> Any:
 
 
 @attrs.define(eq=False)
-class Line:
-    """The controller's line to one worker: calls are carried out in the order they are made.
+class RayLine(Line):
+    """A line to an actor.
 
     Attributes:
         actor: the worker.
-        pool: its pool.
-        index: which worker of the pool it is.
-        place: its process and node, for messages.
-        dead: ids of values that nothing will read any more; the next call tells the worker.
-        observe: sees every message.
     """
 
-    actor: Any
-    pool: str
-    index: int
-    place: str = ""
-    dead: list[int] = attrs.field(factory=list)
-    observe: Observe | None = None
+    actor: Any = attrs.field(kw_only=True)
 
-    def __str__(self) -> str:
-        return f"worker {self.index} of pool `{self.pool}`" + (
-            f" ({self.place})" * bool(self.place)
-        )
-
-    def call(self, method: str, *args: Any, replies: int = 1) -> Any:
-        """Have the worker do something; return the reference of its reply, or of several."""
-        dead, self.dead[:] = tuple(self.dead[:MOST_DEAD]), self.dead[MOST_DEAD:]
-        if self.observe:
-            self.observe(f"{method}()", (method, dead, *args))
+    def send(self, method: str, dead: Sequence[int], args: Sequence[Any], replies: int) -> Any:
+        """Call the actor."""
         return self.actor.do.options(num_returns=replies).remote(method, dead, *args)
 
 
-MOST_DEAD = 200
-"""Ids a message: it stays small."""
+class RayReplies:
+    """Replies as objects of Ray."""
+
+    def get(self, replies: Any) -> Any:
+        """Wait for replies; what a worker raised comes out of Ray's wrapping."""
+        try:
+            return ray.get(replies)
+        except RayTaskError as error:
+            if isinstance(error.cause, Failure):
+                raise error.cause from error
+            raise
+        except RayActorError as error:
+            raise WorkerDied from error
+
+    def arrived(self, replies: Sequence[Any]) -> bool:
+        """Return whether all are there."""
+        return len(ray.wait(list(replies), num_returns=len(replies), timeout=0)[0]) == len(replies)

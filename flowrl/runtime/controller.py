@@ -6,7 +6,6 @@ from functools import partial
 from typing import Any
 
 import attrs
-import ray
 import torch
 from torch import Tensor
 
@@ -14,13 +13,12 @@ from flowrl.ir.graph import Graph, Node, Value
 from flowrl.ir.types import ModelType
 from flowrl.ops.move import Transfer
 from flowrl.ops.tensor import Constant
-from flowrl.runtime.channels import Line
 from flowrl.runtime.host import Path
 from flowrl.runtime.instructions import Instructions
+from flowrl.runtime.lines import Given, Line, Replies
 from flowrl.runtime.loops import CONTROL
 from flowrl.runtime.origins import origins, row_of
 from flowrl.runtime.segments import Kind, Segment, inner_graphs, segments
-from flowrl.runtime.worker import Given
 
 PROMPTS = ("context", "rows")
 EXAMPLES = ("context", "rows", "tokens", "mask")
@@ -57,6 +55,7 @@ class Controller:
         source: the same graph, with the places of its nodes in the user's files.
         pools: the workers of each pool.
         data: the worker that has the data.
+        replies: where workers' replies arrive.
     """
 
     def __init__(
@@ -66,13 +65,14 @@ class Controller:
         source: Graph,
         pools: Mapping[str, Sequence[Line]],
         data: Line,
+        replies: Replies,
     ) -> None:
-        self.plan, self.pools, self.data = plan, pools, data
+        self.plan, self.pools, self.data, self.replies = plan, pools, data, replies
         self.graphs = list(inner_graphs(graph))
         self.divided = {graph: segments(graph) for graph in self.graphs}
         pairs = zip(self.graphs, inner_graphs(source), strict=True)
         self.instructions = Instructions(
-            {a: b for g, s in pairs for a, b in zip(g.nodes, s.nodes, strict=True)}
+            {a: b for g, s in pairs for a, b in zip(g.nodes, s.nodes, strict=True)}, replies
         )
         self.tell, self.ask = self.instructions.tell, self.instructions.ask
         self.places: Mapping[str, Place] = {}
@@ -94,6 +94,13 @@ class Controller:
                 case _:
                     self._evaluate(place, segment, env, path)
         return [env[value] for _, value in graph.outputs]
+
+    def tell_all(self, lines: Sequence[Line], method: str, *args: Any) -> list[Any]:
+        """Have all these workers do the same; return their replies to come."""
+        return [
+            self.tell(line, (), method, *args, again=number > 0)
+            for number, line in enumerate(lines)
+        ]
 
     def call(self, function: Callable[..., Any], *args: Any) -> Any:
         """Have the worker that has the first value compute `function(*args)`."""
@@ -144,7 +151,7 @@ class Controller:
                 asked.append((few, reply))
         self.instructions.settle()
         for few, reply in asked:
-            found |= dict(zip(few, ray.get(reply), strict=True))
+            found |= dict(zip(few, self.replies.get(reply), strict=True))
         return [found[i] for i in range(len(values))]
 
     def _evaluate(
@@ -154,7 +161,7 @@ class Controller:
         given = [self._given(self._bring(env[value], segment.pool)) for value in segment.reads]
         results = self._new(line, len(segment.gives))
         first = results[0].id if results else 0
-        known = partial(row_of, env=origins(env), ask=_asked)
+        known = partial(row_of, env=origins(env), ask=self._asked)
         self.tell(line, segment.nodes, "evaluate", *place, given, first, path, row_of=known)
         env.update(zip(segment.gives, results, strict=True))
 
@@ -171,7 +178,7 @@ class Controller:
             lines[0], nodes, "scatter", *place, given, path, len(lines), replies=len(lines)
         )
         answers = [
-            tell(line, nodes, "sample", *place, given[0], box)
+            tell(line, nodes, "sample", *place, given[0], box, again=line is not lines[0])
             for line, box in zip(lines, asked, strict=True)
         ]
         results = self._new(lines[0], len(segment.gives))
@@ -213,8 +220,7 @@ class Controller:
         src = values[0].lines[0]
         box = self.tell(src, (), "send", *(value.id for value in values))
         moved = [Held(next(IDS), lines) for _ in values]
-        for line in lines:
-            self.tell(line, (), "receive", moved[0].id, box)
+        self.tell_all(lines, "receive", moved[0].id, box)
         return moved
 
     def _spread(self, model: Held, pool: str) -> None:
@@ -222,12 +228,17 @@ class Controller:
         lacking = [line for line in self.pools[pool] if line not in model.lines]
         if lacking:
             box = self.tell(model.lines[0], (), "send", model.id)
-            for line in lacking:
-                self.tell(line, (), "receive", model.id, box)
+            self.tell_all(lacking, "receive", model.id, box)
             model.lines += lacking
 
     def _new(self, line: Line, count: int) -> list[Held]:
         return [Held(next(IDS), [line]) for _ in range(count)]
+
+    def _asked(self, function: Callable[[Any], Any], value: Any) -> Any:
+        """Return what a function says of a value: a number or a few words."""
+        if not isinstance(value, Held):
+            return function(value)
+        return self.replies.get(value.lines[0].call("number", function, value.id))
 
     def _given(self, value: Any) -> Given:
         if isinstance(value, Held):
@@ -242,13 +253,6 @@ IDS = itertools.count()
 
 MOST_NUMBERS = 200
 """Scalars a message: it stays small."""
-
-
-def _asked(function: Callable[[Any], Any], value: Any) -> Any:
-    """Return what a function says of a value: a number or a few words."""
-    if not isinstance(value, Held):
-        return function(value)
-    return ray.get(value.lines[0].call("number", function, value.id))
 
 
 def _number(node: Node) -> Tensor:

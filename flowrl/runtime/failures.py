@@ -4,11 +4,9 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
-from ray.exceptions import RayActorError, RayTaskError
-
 from flowrl.errors import EngineError, FlowrlError
 from flowrl.ir.graph import Node
-from flowrl.runtime.channels import Line
+from flowrl.runtime.lines import Line
 from flowrl.runtime.origins import SampleError
 
 
@@ -23,6 +21,10 @@ class Failure(Exception):
     def __init__(self, error: FlowrlError, node: int | None) -> None:
         super().__init__(error, node)
         self.error, self.node = error, node
+
+
+class WorkerDied(Exception):
+    """A worker is gone, and what it was told is not done."""
 
 
 RowOf = Callable[[SampleError], str]
@@ -51,20 +53,19 @@ def located(
     """Return what the controller raises when a call has failed.
 
     Args:
-        error: what Ray raised.
+        error: what came instead of a reply.
         line: to the worker that failed.
         nodes: what it evaluated, with their places in the user's source.
         row_of: tells the row of a sample that an op refused.
     """
-    cause = error.cause if isinstance(error, RayTaskError) else error
-    if isinstance(cause, Failure):
-        if cause.node is None:  # no op: a row, a reward function or a model, which it names
-            return cause.error
-        row = row_of(cause.error) if isinstance(cause.error, SampleError) else ""
-        return _of_node(cause.error, line, nodes[cause.node], row)
+    if isinstance(error, Failure):
+        if error.node is None:  # no op: a row, a reward function or a model, which it names
+            return error.error
+        row = row_of(error.error) if isinstance(error.error, SampleError) else ""
+        return _of_node(error.error, line, nodes[error.node], row)
     node = nodes[0] if nodes else None
     doing = f" while it ran `{node.op.name}`" if node else ""
-    if isinstance(cause, RayActorError):
+    if isinstance(error, WorkerDied):
         return EngineError(
             f"{line} died{doing}",
             where=node.loc.excerpt() if node else "",

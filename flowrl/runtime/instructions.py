@@ -4,14 +4,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import attrs
-import ray
 
 from flowrl.ir.graph import Node
-from flowrl.runtime.channels import Line
+from flowrl.ir.plan import MOST_PENDING
 from flowrl.runtime.failures import RowOf, located, unknown
-
-MOST_PENDING = 256
-"""Calls that are not checked yet: what they have sent stays in the object store."""
+from flowrl.runtime.lines import Line, Replies
 
 
 @attrs.frozen(eq=False)
@@ -23,6 +20,7 @@ class Call:
     line: Line
     nodes: tuple[Node, ...]
     row_of: RowOf
+    again: bool
 
 
 class Instructions:
@@ -30,11 +28,13 @@ class Instructions:
 
     Args:
         source: for each node that is told to workers, itself with its place in the user's files.
+        replies: where workers' replies arrive.
     """
 
-    def __init__(self, source: Mapping[Node, Node]) -> None:
-        self.source = source
+    def __init__(self, source: Mapping[Node, Node], replies: Replies) -> None:
+        self.source, self.replies = source, replies
         self.pending: list[Call] = []
+        self.unchecked = 0
 
     def tell(
         self,
@@ -44,19 +44,25 @@ class Instructions:
         *args: Any,
         replies: int = 1,
         row_of: RowOf = unknown,
+        again: bool = False,
     ) -> Any:
-        """Have a worker do something, without waiting; `settle` finds out if it failed."""
-        if len(self.pending) > MOST_PENDING:
+        """Have a worker do something, without waiting; `settle` finds out if it failed.
+
+        `again` says that it is the call before, to another worker of the pool: however many they
+        are, all are told before any is waited for.
+        """
+        if self.unchecked > MOST_PENDING and not again:
             self.settle(len(self.pending) // 2)
         reply = line.call(method, *args, replies=replies)
-        self.pending.append(Call(method, reply, line, nodes, row_of))
+        self.pending.append(Call(method, reply, line, nodes, row_of, again))
+        self.unchecked += not again
         return reply
 
     def ask(self, line: Line, method: str, *args: Any) -> Any:
         """Return a worker's reply, waiting for all that was told before it."""
         reply = self.tell(line, (), method, *args)
         try:
-            return ray.get(reply)
+            return self.replies.get(reply)
         except Exception:
             self.settle()
             raise
@@ -68,21 +74,22 @@ class Instructions:
             FlowrlError: what failed first, in the order of the program.
         """
         pending, self.pending = self.pending[:count], self.pending[count:] if count else []
+        self.unchecked = sum(not call.again for call in self.pending)
         try:
-            ray.get([reply for call in pending for reply in _several(call.reply)])
+            self.replies.get([reply for call in pending for reply in _several(call.reply)])
         except Exception as error:
             raise self._first(pending) from error
         for call in pending:
             if call.line.observe:
-                call.line.observe(f"{call.method} returned", ray.get(call.reply))
+                call.line.observe(f"{call.method} returned", self.replies.get(call.reply))
 
     def _first(self, pending: Sequence[Call]) -> Exception:
         """Return the error of the first call that failed; those after it lacked its results."""
         for call in pending:
             replies = _several(call.reply)
-            if len(ray.wait(replies, num_returns=len(replies), timeout=0)[0]) == len(replies):
+            if self.replies.arrived(replies):
                 try:
-                    ray.get(replies)
+                    self.replies.get(replies)
                 except Exception as error:
                     nodes = tuple(self.source[n] for n in call.nodes)
                     return located(error, call.line, nodes, call.row_of)

@@ -15,7 +15,7 @@ from ray.util.placement_group import PlacementGroup, placement_group, remove_pla
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from flowrl.errors import EngineError
-from flowrl.runtime.channels import Line
+from flowrl.runtime.channels import RayLine
 from flowrl.runtime.worker import Worker
 
 PATIENCE = 10.0
@@ -74,7 +74,7 @@ class RaySpec:
     log: bool = False
 
 
-Pools = Mapping[str, Sequence[Line]]
+Pools = Mapping[str, Sequence[RayLine]]
 """The workers of each pool, its first one first."""
 
 
@@ -86,7 +86,7 @@ def started(spec: RaySpec) -> Iterator[Pools]:
         EngineError: Ray can't be reached or is of another version, or lacks what the pools take.
     """
     groups: list[PlacementGroup] = []
-    lines: list[Line] = []
+    lines: list[RayLine] = []
     ours = not ray.is_initialized()
     try:
         connect(spec)
@@ -148,19 +148,19 @@ def check_resources(pools: Sequence[PoolSize], present: Mapping[str, float], the
         )
 
 
-def seats(pool: PoolSize, group: PlacementGroup) -> list[Line]:
+def seats(pool: PoolSize, group: PlacementGroup) -> list[RayLine]:
     """Start the workers of a pool; they may not be up yet."""
     return [
-        Line(
-            ray.remote(Worker)
+        RayLine(
+            pool.name,
+            index,
+            actor=ray.remote(Worker)
             .options(
                 num_cpus=pool.cpus,
                 num_gpus=pool.bundle.get("GPU", 0),
                 scheduling_strategy=PlacementGroupSchedulingStrategy(group, index),
             )
             .remote(),
-            pool.name,
-            index,
         )
         for index in range(pool.workers)
     ]
@@ -179,7 +179,7 @@ def _wait(groups: Sequence[PlacementGroup], pools: Sequence[PoolSize]) -> None:
             )
 
 
-def _greet(lines: Sequence[Line]) -> None:
+def _greet(lines: Sequence[RayLine]) -> None:
     """Wait until every worker is up, however long that takes, and learn where it is."""
     replies = [line.actor.do.remote("place", ()) for line in lines]
     for line, reply in zip(lines, replies, strict=True):
@@ -210,7 +210,7 @@ def _check_reachable(address: str) -> None:
         ) from error
 
 
-def _end(lines: Sequence[Line], groups: Sequence[PlacementGroup], ours: bool) -> None:
+def _end(lines: Sequence[RayLine], groups: Sequence[PlacementGroup], ours: bool) -> None:
     for line in lines:
         ray.kill(line.actor)
     for group in groups:

@@ -18,6 +18,7 @@ from flowrl.runtime.failures import Failure, told
 from flowrl.runtime.host import Handle, Host, Path, Resident
 from flowrl.runtime.interpret import Interpreter
 from flowrl.runtime.job import Data, Rewards, Setup
+from flowrl.runtime.lines import Given
 from flowrl.runtime.local import (
     Seat,
     load_generator,
@@ -28,9 +29,6 @@ from flowrl.runtime.local import (
 from flowrl.runtime.rows import Cursor, fields
 from flowrl.runtime.segments import Segment, inner_graphs, segments
 from flowrl.runtime.shares import send_list, shares
-
-Given = int | tuple[str, Any]
-"""The id of a value of this worker; or `("number", x)`, a scalar; or `("as it is", x)`."""
 
 
 @attrs.frozen(eq=False)

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 import pytest
 import ray
 
-from flowrl.runtime.channels import Line
+from flowrl.runtime.channels import RayLine
 from flowrl.runtime.pools import PoolSize, RaySpec, started
 from tests.train.conftest import folder, make_model, model  # noqa: F401
 
@@ -52,7 +52,10 @@ def pools(crew):
     def pools(observe=None, **sizes):
         free = iter(line.actor for line in crew)
         made = {
-            name: [Line(next(free), name, i, "pid 1 on here", observe=observe) for i in range(n)]
+            name: [
+                RayLine(name, i, "pid 1 on here", observe=observe, actor=next(free))
+                for i in range(n)
+            ]
             for name, n in sizes.items()
         }
         ray.get([line.actor.do.remote("reset", ()) for lines in made.values() for line in lines])
