@@ -2,14 +2,14 @@
 
     python benchmarks/placement.py [--models 7b 13b 34b 70b] [--nodes 1 2 4 8 12 16]
 
-The setting of HybridFlow's section 8 (Sheng et al. 2024, arXiv:2409.19256): nodes of 8 A100-80G with
-200 Gbps each; policy, critic, reference and reward model of one size; prompts and responses of 1,024
-tokens, 1,024 prompts a step, one epoch of 8 minibatches. Each row searches four times: all models
-together (colocated); policy and reference apart from critic and reward model (split); every model
-apart (standalone); and without a constraint. Seconds a step are predicted; in brackets, the GPUs of
-each pool. The last column says who shares a pool: G generates, P trains the policy, C trains the
-critic, R is the reference, W the reward model. Microbatches are of one sequence unless another
-number of tokens is given: pipelines are short of microbatches otherwise.
+The setting of HybridFlow's section 8 (Sheng et al. 2024, arXiv:2409.19256): nodes of 8 A100-80G
+with 200 Gbps each; policy, critic, reference and reward model of one size; prompts and responses of
+1,024 tokens, 1,024 prompts a step, one epoch of 8 minibatches. Each row searches four times: all
+models together (colocated); policy and reference apart from critic and reward model (split); every
+model apart (standalone); and without a constraint. Seconds a step are predicted; in brackets, the
+GPUs of each pool. The last column says who shares a pool: G generates, P trains the policy, C
+trains the critic, R is the reference, W the reward model. Microbatches are of one sequence unless
+another number of tokens is given: pipelines are short of microbatches otherwise.
 """
 
 import argparse
