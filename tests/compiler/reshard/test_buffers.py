@@ -8,13 +8,13 @@ from flowrl.compiler.layouts.box import elements
 from flowrl.compiler.reshard import Send, buffers, plan_reshard
 from flowrl.compiler.shapes.known import known_shape
 from tests.compiler.layouts.models import placed
+from tests.compiler.reshard.cases import cases
 from tests.compiler.reshard.execute import executed, numbers, same, stored
-from tests.compiler.reshard.test_plan import cases
 
 NODE = Machines.parse("8xH100")
 
 
-@settings(max_examples=50)
+@settings(max_examples=30)
 @given(cases(), st.sampled_from([1, 10, 100, 1000]))
 def test_no_buffer_is_over_its_limit_unless_one_element_is(case, limit):
     plan = plan_reshard(*case)
@@ -36,7 +36,7 @@ def test_small_buffers_bring_the_same_weights(case, limit):
     assert same(got, stored(whole, shape, dst))
 
 
-@settings(max_examples=50)
+@settings(max_examples=30)
 @given(cases(), st.data())
 def test_a_rank_that_reads_its_own_sends_only_finds_the_same_buffers(case, data):
     plan = plan_reshard(*case)

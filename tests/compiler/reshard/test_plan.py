@@ -1,177 +1,22 @@
-"""Reshard plans: complete, minimal, balanced, the same every time."""
+"""Reshard plans of models by hand."""
 
 import os
 import subprocess
 import sys
 from collections import Counter
 
-import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from inline_snapshot import snapshot
 
 from flowrl.compiler.hardware import Machines
 from flowrl.compiler.layouts import Placement, Storage
-from flowrl.compiler.reshard import plan_reshard, reshard_cost
+from flowrl.compiler.reshard import plan_reshard
 from flowrl.compiler.shapes.known import known_shape
 from flowrl.errors import RunFileError
 from flowrl.ir.layout import Layout
-from tests.compiler.layouts.models import machines, models, placed, placements, small
-from tests.compiler.reshard.execute import executed, numbers, same, slices, stored, tensors_of
+from tests.compiler.layouts.models import placed, small
 
 ONE_NODE = Machines.parse("8xH100")
-
-
-@st.composite
-def cases(draw):
-    """A model, two placements of it on the same machines, and those machines."""
-    shape = draw(models)
-    return shape, draw(placements(shape)), draw(placements(shape)), draw(machines)
-
-
-@settings(max_examples=300)
-@given(cases())
-def test_executed_plans_leave_every_rank_what_the_whole_model_gives_it(case):
-    shape, src, dst, cluster = case
-    whole = numbers(shape)
-
-    plan = plan_reshard(shape, src, dst, cluster)
-
-    assert same(executed(plan, shape, stored(whole, shape, src)), stored(whole, shape, dst))
-
-
-@settings(max_examples=50)
-@given(cases(), st.data())
-def test_any_send_that_is_lost_is_missed(case, data):
-    shape, src, dst, cluster = case
-    plan, whole = plan_reshard(shape, src, dst, cluster), numbers(shape)
-    sends = list(plan.sends())
-    lost = [data.draw(st.sampled_from(sends))] if sends else []
-
-    got = executed(plan, shape, stored(whole, shape, src), without=lost)
-
-    assert same(got, stored(whole, shape, dst)) == (not lost)
-
-
-@settings(max_examples=400)
-@given(cases())
-def test_what_a_rank_needs_and_lacks_is_sent_to_it_once_and_nothing_else_is(case):
-    shape, src, dst, cluster = case
-    lacks, held = counts(dst, shape), counts(src, shape)
-    for rank in set(src.ranks) & set(dst.ranks):
-        lacks[rank] = {name: n * (held[rank][name] == 0) for name, n in lacks[rank].items()}
-
-    plan = plan_reshard(shape, src, dst, cluster)
-
-    for send in plan.sends():
-        lacks[send.destination][send.parameter][slices(send.box)] -= 1
-    assert not any(n.any() for mine in lacks.values() for n in mine.values())
-    assert plan.bytes_moved == plan.lower_bound == sum(send.bytes for send in plan.sends())
-
-
-def counts(placement, shape):
-    """How often each rank stores each element of each parameter."""
-    found = {}
-    for rank, shards in tensors_of(placement, shape).items():
-        found[rank] = {p.name: np.zeros(p.shape, np.int8) for p in shape.parameters()}
-        for piece in (piece for shard in shards for piece in shard.pieces):
-            found[rank][piece.parameter][slices(piece.box)] += 1
-    return found
-
-
-@settings(max_examples=200)
-@given(cases())
-def test_ranks_of_a_node_that_hold_the_same_send_alike_but_for_one_slice(case):
-    shape, src, dst, cluster = case
-    sends = list(plan_reshard(shape, src, dst, cluster).sends())
-    sent = Counter()
-    for send in sends:
-        if not send.hop:
-            sent[send.source, near(send, cluster)] += send.bytes
-
-    alike = {}
-    for rank, shards in tensors_of(src, shape).items():
-        alike.setdefault((cluster.node(rank), shards), []).append(rank)
-
-    largest = max((send.bytes for send in sends), default=0)
-    for ranks in alike.values():
-        for inside in (True, False):
-            each = [sent[rank, inside] for rank in ranks]
-            assert max(each) - min(each) <= largest
-
-
-def near(send, cluster):
-    return cluster.node(send.source) == cluster.node(send.destination)
-
-
-@settings(max_examples=200)
-@given(cases())
-def test_a_node_gets_what_none_of_its_ranks_holds_once_and_nothing_else(case):
-    shape, src, dst, cluster = case
-    lacks = on_nodes(counts(dst, shape), cluster)
-    for node, held in on_nodes(counts(src, shape), cluster).items():
-        for name in lacks.get(node, ()):
-            lacks[node][name] &= ~held[name]
-
-    for send in plan_reshard(shape, src, dst, cluster).sends():
-        if not near(send, cluster):
-            wanted = lacks[cluster.node(send.destination)][send.parameter][slices(send.box)]
-            assert wanted.all()
-            wanted[...] = False
-
-    assert not any(left.any() for node in lacks.values() for left in node.values())
-
-
-def on_nodes(counts, cluster):
-    """What each node holds, by what each rank does."""
-    found = {}
-    for rank, mine in counts.items():
-        node = found.setdefault(cluster.node(rank), {})
-        for name, count in mine.items():
-            node[name] = node.get(name, False) | (count > 0)
-    return found
-
-
-@settings(max_examples=200)
-@given(cases())
-def test_a_rank_that_passes_something_on_got_it_one_hop_before(case):
-    shape, src, dst, cluster = case
-    arrived = {}
-
-    for send in plan_reshard(shape, src, dst, cluster).sends():
-        slice_ = send.parameter, send.box
-        assert send.hop == arrived.get((send.source, *slice_), -1) + 1
-        arrived[send.destination, *slice_] = send.hop
-
-
-@settings(max_examples=200)
-@given(cases())
-def test_the_bottleneck_is_the_link_that_takes_longest(case):
-    shape, src, dst, cluster = case
-
-    plan = plan_reshard(shape, src, dst, cluster)
-
-    seconds = Counter()
-    for send in plan.sends():
-        for rank, verb in ((send.source, "sends"), (send.destination, "receives")):
-            node = cluster.nodes[cluster.node(rank)]
-            inside = near(send, cluster)
-            speed = node.gpu.peer_bytes_per_s if inside else node.network_share
-            link = (
-                "the network" if not inside else "nvlink" if node.gpu.nvlink_bytes_per_s else "pcie"
-            )
-            seconds[f"rank {rank} {verb} over {link}"] += send.bytes / speed
-    sizes = {p.name: p for p in shape.parameters()}
-    for copy in plan.copies():
-        size = np.zeros(sizes[copy.parameter].shape)[slices(copy.box)].size * dst.element_bytes
-        seconds[f"rank {copy.rank} copies in its memory"] += size / cluster.bandwidth(
-            copy.rank, copy.rank
-        )
-    longest = max(seconds.values(), default=0.0)
-    assert plan.bottleneck.seconds == pytest.approx(longest)
-    assert seconds.get(plan.bottleneck.link, 0.0) == pytest.approx(longest)
-    assert reshard_cost(shape, src, dst, cluster) == (plan.bytes_moved, plan.seconds)
 
 
 def test_a_plan_is_the_same_in_every_process():
