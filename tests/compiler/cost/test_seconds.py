@@ -141,6 +141,46 @@ def test_decoding_one_sequence_reads_all_weights_a_token():
     assert phase.compute == pytest.approx(read, rel=0.01)
 
 
+def test_decoding_reads_a_tied_head_too():
+    shape = known_shape("smollm2-135m")
+    phase = spent("generate", 1, shape, Layout(), target("1xH100", prompt=1, response=1000))
+
+    assert phase.compute == pytest.approx(2 * shape.count * 1000 / (0.85 * 3350e9), rel=0.01)
+
+
+def test_decoding_reads_the_cache_of_all_before_a_token():
+    shape = known_shape("llama-2-7b")
+    its = target("1xH200", prompt=200, response=600, prompts=64)
+    phase = spent("generate", 64, shape, Layout(), its)
+    widths = 30 * 4096 + 12 * 2 * 4096 + 12 * 11008
+    prompts = 64 * 200 * 32 * widths
+    caches = 64 * 600 * (200 + 300) * shape.kv_bytes_per_token()
+
+    assert phase.memory == pytest.approx((prompts + caches) / (0.85 * 4800e9))
+
+
+def test_tensor_parallelism_sums_the_hidden_state_twice_a_layer_and_pass():
+    shape, layout = known_shape("llama-3.1-8b"), Layout(tp=8)
+    its = target(microbatch_tokens=10**6)
+    once = 2 * 7 / 8 * 128 * 856 * 4096 * 2 / (0.65 * 450e9)
+    forward, update = (spent(kind, 128, shape, layout, its) for kind in ("logprobs", "update"))
+
+    assert forward.network == pytest.approx(2 * 32 * once, rel=0.02)
+    assert update.network == pytest.approx(2 * forward.network)
+
+
+def test_replicas_sum_gradients_in_the_last_backward_pass():
+    shape, slow = known_shape("qwen2.5-7b"), attrs.evolve(GPUS["H100"], nvlink_bytes_per_s=1e9)
+    fast, bound = (
+        spent("update", 64, shape, Layout(dp=8), target(Machines((Node(its, 8),))))
+        for its in (GPUS["H100"], slow)
+    )
+    sums = 2 * 7 / 8 * 4 * shape.count / (0.65 * 1e9)
+
+    assert fast.network < 0.05 * fast.seconds
+    assert 0.9 * sums < bound.network < sums
+
+
 def test_the_few_longest_are_the_tail():
     lengths = [(100, 99), (2000, 1)]
     uneven = spent("generate", 512, MODELS[1], Layout(), target(response=lengths))
