@@ -75,6 +75,7 @@ def plan(
     cluster: str | None = None,
     lengths: str | None = None,
     diff: tuple[Path, Path] | None = None,
+    json: Annotated[bool, Parameter(negative="")] = False,
     set: Sets = (),
 ) -> None:
     """Print where a run file's program would run, what it would take, and what holds it up.
@@ -84,15 +85,16 @@ def plan(
         cluster: The GPUs, as in `8xH100` or `2x8xH100 + 8xA100-80G`, instead of the run file's.
         lengths: Tokens of prompts and responses: `256:600`, or `256:600/2048` with a maximum.
         diff: Two run files: print in which lines their plans differ.
+        json: Print all of it as JSON, with the lowered graph.
         set: `key=value`, laid over the run file, as in `train.prompts_per_step=256`.
     """
-    from flowrl.report.plan import plan_difference, plan_text, settings
+    from flowrl.report.plan import plan_difference, plan_json, plan_text, settings
 
     sets = (*settings(cluster, lengths), *set)
     if diff is not None:
         _tell(plan_difference(str(diff[0]), str(diff[1]), sets))
     elif file is not None:
-        _tell(plan_text(str(file), sets))
+        _tell((plan_json if json else plan_text)(str(file), sets))
     else:
         hint = "`flowrl plan FILE`, or `flowrl plan --diff A B`"
         raise RunFileError("expected a run file to plan", hint=hint)

@@ -1,11 +1,12 @@
 """What a planned step is predicted to take: seconds by task, bytes by edge, memory by GPU."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import attrs
 
 from flowrl.compiler.cost.links import crossing_seconds
-from flowrl.compiler.cost.memory import Memory, memory
+from flowrl.compiler.cost.memory import Memory, Residency, memory
 from flowrl.compiler.cost.phase import Phase
 from flowrl.compiler.cost.seconds import seconds
 from flowrl.compiler.layouts import Placement, Storage
@@ -38,6 +39,24 @@ class TaskForecast:
     start: float
     end: float
 
+    def as_data(self) -> dict[str, Any]:
+        """Return it as JSON-able data."""
+        task = self.task
+        return {
+            "op": task.name,
+            "kind": task.kind,
+            "seat": str(task.seat),
+            "loc": task.loc,
+            "pool": self.pool,
+            "layout": self.layout,
+            "sequences": task.sequences,
+            "times": task.times,
+            "start": self.start,
+            "end": self.end,
+            "seconds": self.phase.seconds,
+            "terms": dict(self.phase.terms),
+        }
+
 
 @attrs.frozen
 class Edge:
@@ -46,20 +65,31 @@ class Edge:
     Attributes:
         name: of the value in the printed graph.
         what: its type.
-        source: pool, and layout of a model.
-        target: the same.
+        source: its pool before.
+        target: its pool after.
+        layouts: of a model, before and after; empty of data.
+        times: that it goes there in a step; an expected number.
         bytes: over links, in a step.
         ratio: bytes moved for each that must be; None of data.
         seconds: in a step.
+        loc: the line of the program that wants it there.
     """
 
     name: str
     what: str
     source: str
     target: str
+    layouts: tuple[str, str]
+    times: float
     bytes: float
     ratio: float | None
     seconds: float
+    loc: str
+
+    @property
+    def crosses(self) -> bool:
+        """Whether it goes to another pool, not only to another layout."""
+        return self.source != self.target
 
 
 @attrs.frozen
@@ -69,6 +99,7 @@ class Occupancy:
     Attributes:
         pool: its name.
         seat: that works.
+        residency: what becomes of it while another does.
         items: what that one takes, in bytes.
         asleep: what each other seat of the pool takes meanwhile, in bytes.
         capacity: of the GPU, in bytes.
@@ -76,6 +107,7 @@ class Occupancy:
 
     pool: str
     seat: Seat
+    residency: Residency
     items: Mapping[str, int]
     asleep: Mapping[str, int]
     capacity: int
@@ -101,6 +133,15 @@ class Forecast:
     edges: tuple[Edge, ...]
     memory: tuple[Occupancy, ...]
     seconds: float
+
+    def as_data(self) -> dict[str, Any]:
+        """Return it as JSON-able data, as plans carry it."""
+        return {
+            "seconds": self.seconds,
+            "tasks": [each.as_data() for each in self.tasks],
+            "edges": [{**attrs.asdict(e), "layouts": list(e.layouts)} for e in self.edges],
+            "memory": [{**attrs.asdict(of), "seat": str(of.seat)} for of in self.memory],
+        }
 
 
 def forecast(planned: Planned) -> Forecast:
@@ -136,12 +177,23 @@ class _Forecaster:
         if isinstance(kind, ModelType) and isinstance(move.node.op, Reshard):
             ends = self._weights(kind, source), self._weights(move.node.results[0].type, target)
             plan = plan_reshard(self.target.shapes[kind.role], *ends, self.target.machines)
-            names = f"{source.name} {ends[0].layout}", f"{target.name} {ends[1].layout}"
-            moved, took = plan.bytes_moved * move.times, plan.seconds * move.times
-            return Edge(move.name, f"model<{kind.role}>", *names, moved, plan.ratio, took)
-        size = move.bytes * move.times
-        took = self._crossing(move.bytes, source, target) * move.times
-        return Edge(move.name, str(kind), source.name, target.name, size, None, took)
+            what, layouts = f"model<{kind.role}>", (str(ends[0].layout), str(ends[1].layout))
+            moved, took = float(plan.bytes_moved), plan.seconds
+        else:
+            plan, what, layouts, moved = None, str(kind), ("", ""), move.bytes
+            took = self._crossing(move.bytes, source, target)
+        return Edge(
+            name=move.name,
+            what=what,
+            source=source.name,
+            target=target.name,
+            layouts=layouts,
+            times=move.times,
+            bytes=moved * move.times,
+            ratio=plan.ratio if plan else None,
+            seconds=took * move.times,
+            loc=str(move.node.loc),
+        )
 
     def _weights(self, kind: Type, pool: Pool) -> Placement:
         """Return where a model lies; an engine that samples joins what a trainer has apart."""
@@ -172,6 +224,7 @@ class _Forecaster:
         return Occupancy(
             pool,
             seat,
+            self.found.seats[seat].residency,
             self._memory(seat).awake(self.found.seats[seat].residency).items,
             {str(s): self._memory(s).asleep(self.found.seats[s].residency).total for s in others},
             min(self.target.machines.gpu(rank).memory_bytes for rank in self.pools[pool].ranks),

@@ -44,7 +44,7 @@ class Action:
     turns: tuple[int, int]
     pool: str
     seat: str
-    does: Does
+    does: Does = attrs.field(converter=Does)
     bytes: int = 0
     moved: int = 0
     seconds: float = 0.0

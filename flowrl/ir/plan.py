@@ -10,10 +10,14 @@ from typing import Any
 import attrs
 
 from flowrl.errors import Location, ProgramError
+from flowrl.ir.action import Action
 from flowrl.ir.graph import Graph, Node, Value, new_value
 from flowrl.ir.printer import names_of
 
-FORMAT = 1
+FORMAT = 2
+
+MOST_PENDING = 256
+"""Calls to workers that a controller doesn't check at once: what they have sent may wait."""
 
 Functions = Iterator[Callable[..., Any]]
 """The functions of users' ops, which are code and no data, in the order of their nodes."""
@@ -52,12 +56,18 @@ class Plan:
         pools: where.
         sampling: what the run file says of sampling from each role.
         body: the lowered graph; see `encode`.
+        machines: what it was planned for, `2x8xH100`; "" if for none.
+        actions: what sleeps, wakes and gets its weights before which op, if it was planned.
+        forecast: seconds by task, bytes by edge, memory by seat, as predicted.
     """
 
     program: str
     pools: tuple[Pool, ...]
     sampling: Mapping[str, Mapping[str, Any]]
     body: Mapping[str, Any]
+    machines: str = ""
+    actions: tuple[Action, ...] = ()
+    forecast: Mapping[str, Any] = attrs.field(factory=dict)
 
     def graph(self, functions: Iterable[Callable[..., Any]] = ()) -> Graph:
         """Return the lowered graph.
@@ -69,8 +79,7 @@ class Plan:
 
     def to_json(self) -> str:
         """Return the plan as JSON."""
-        data = {"format": FORMAT, **attrs.asdict(self, recurse=True)}
-        return json.dumps(data, indent=1)
+        return json.dumps({"format": FORMAT, **attrs.asdict(self)}, indent=1)
 
     @classmethod
     def from_json(cls, text: str) -> "Plan":
@@ -86,7 +95,11 @@ class Plan:
                 hint="make it again with this version: `flowrl show PROGRAM --stage plan`",
             )
         pools = tuple(Pool(**{**p, "roles": tuple(p["roles"])}) for p in data["pools"])
-        return cls(data["program"], pools, data["sampling"], data["body"])
+        its = (Action(**{**a, "turns": tuple(a["turns"])}) for a in data["actions"])
+        rest = {
+            name: data[name] for name in ("program", "sampling", "body", "machines", "forecast")
+        }
+        return cls(pools=pools, actions=tuple(its), **rest)
 
 
 def encode(graph: Graph) -> dict[str, Any]:

@@ -5,14 +5,19 @@ from collections.abc import Iterable, Iterator, Sequence
 from difflib import unified_diff
 
 from flowrl.compiler.cluster import Cluster
+from flowrl.compiler.emit import emit
 from flowrl.compiler.forecast import Forecast, Occupancy, TaskForecast, forecast
 from flowrl.compiler.planning import Planned, plan_step
+from flowrl.compiler.residency import residency
 from flowrl.compiler.simplify import simplify
 from flowrl.config.check import check_run, trace_run
 from flowrl.config.run_file import load_run_file
 from flowrl.config.target import constraints_of, target_of
 from flowrl.errors import RunFileError
 from flowrl.ir.plan import Pool
+from flowrl.ir.program import Traced
+from flowrl.report.actions import order_lines, residency_lines, unused_lines
+from flowrl.report.columns import seconds, size, table
 
 BAR = 40
 """Characters of a GPU's whole memory."""
@@ -55,6 +60,24 @@ def plan_text(file: str, sets: Sequence[str]) -> str:
     return "\n".join(_lines(planned(file, sets)))
 
 
+def plan_json(file: str, sets: Sequence[str]) -> str:
+    """Return the plan of a run file as JSON: what `plan_text` prints, and the lowered graph.
+
+    Raises:
+        FlowrlError: as `plan_text`.
+    """
+    traced, plan = _planned(file, sets)
+    predicted = forecast(plan).as_data()
+    return emit(
+        plan.graph,
+        plan.cluster,
+        traced.sampling,
+        machines=str(plan.target.machines),
+        actions=residency(plan),
+        forecast=predicted,
+    ).to_json()
+
+
 def plan_difference(a: str, b: str, sets: Sequence[str]) -> str:
     """Return the lines in which the plans of two run files differ, as a unified diff."""
     first, second = (plan_text(file, sets).splitlines() for file in (a, b))
@@ -85,20 +108,27 @@ def settings(cluster: str | None, lengths: str | None) -> tuple[str, ...]:
 
 def planned(file: str, sets: Sequence[str]) -> Planned:
     """Plan a run file; models aren't loaded, and no GPU is needed."""
+    return _planned(file, sets)[1]
+
+
+def _planned(file: str, sets: Sequence[str]) -> tuple[Traced, Planned]:
     run = load_run_file(file, sets)
     traced = trace_run(run)
     graph = simplify(traced.graph, Cluster())
     check_run(run, graph, traced.program.inputs)
-    return plan_step(traced.graph, target_of(run, graph), lambda seats: constraints_of(run, seats))
+    target = target_of(run, graph)
+    return traced, plan_step(traced.graph, target, lambda seats: constraints_of(run, seats))
 
 
 def _lines(plan: Planned) -> Iterator[str]:
     predicted = forecast(plan)
-    yield f"{plan.graph.name} on {plan.target.machines}: {_seconds(predicted.seconds)} a step"
+    yield f"{plan.graph.name} on {plan.target.machines}: {seconds(predicted.seconds)} a step"
     yield from ("", *_pools(plan))
     yield from ("", *_tasks(predicted))
     yield from ("", *_edges(predicted))
     yield from ("", *_memory(predicted.memory))
+    yield from ("", *residency_lines(plan))
+    yield from ("", *order_lines(plan, predicted))
     yield from ("", *_phases(plan, predicted), "", bottleneck(predicted))
 
 
@@ -109,7 +139,8 @@ def _pools(plan: Planned) -> Iterator[str]:
             (str(seat), its) for seat, its in plan.found.seats.items() if its.pool == pool.name
         ]
         rows = [(f"  {seat}", str(its.layout), its.residency) for seat, its in seats]
-        yield from _table(rows or [(f"  {', '.join(pool.roles)}",)])
+        yield from table(rows or [(f"  {', '.join(pool.roles)}",)])
+    yield from unused_lines(plan)
 
 
 def _gpus(plan: Planned, pool: Pool) -> str:
@@ -128,12 +159,12 @@ def _tasks(predicted: Forecast) -> Iterator[str]:
             each.task.loc,
             each.pool,
             each.layout,
-            _seconds(each.start),
-            *(_seconds(x) for x in (each.end - each.start, *each.phase.terms.values())),
+            seconds(each.start),
+            *(seconds(x) for x in (each.end - each.start, *each.phase.terms.values())),
         )
         for each in predicted.tasks
     ]
-    yield from _table([head, *rows], right=range(4, 11))
+    yield from table([head, *rows], right=range(4, 11))
 
 
 def _edges(predicted: Forecast) -> Iterator[str]:
@@ -142,15 +173,15 @@ def _edges(predicted: Forecast) -> Iterator[str]:
         (
             edge.name,
             edge.what,
-            edge.source,
-            edge.target,
+            f"{edge.source} {edge.layouts[0]}".rstrip(),
+            f"{edge.target} {edge.layouts[1]}".rstrip(),
             size(edge.bytes),
             f"{edge.ratio:.2f}" if edge.ratio is not None else "",
-            _seconds(edge.seconds),
+            seconds(edge.seconds),
         )
         for edge in predicted.edges
     ]
-    yield from _table([head, *rows], right=range(4, 7)) if rows else ["nothing moves"]
+    yield from table([head, *rows], right=range(4, 7)) if rows else ["nothing moves"]
 
 
 def _memory(memory: Iterable[Occupancy]) -> Iterator[str]:
@@ -163,7 +194,7 @@ def _memory(memory: Iterable[Occupancy]) -> Iterator[str]:
         asleep = f"; asleep: {', '.join(others)}" if others else ""
         used = f"{size(of.total)} of {size(of.capacity)}"
         rows.append((f"  {of.seat}", f"[{_bar(of)}]", used, ", ".join(items) + asleep))
-    yield from _table(rows)
+    yield from table(rows)
 
 
 def _bar(of: Occupancy) -> str:
@@ -193,7 +224,7 @@ def _phases(plan: Planned, predicted: Forecast) -> Iterator[str]:
             if each.pool == pool.name
         )
         spent["waiting"] = max(0.0, predicted.seconds - sum(spent.values()))
-        shown = ", ".join(f"{name} {_seconds(s)}" for name, s in spent.items())
+        shown = ", ".join(f"{name} {seconds(s)}" for name, s in spent.items())
         yield f"pool {pool.name}, seconds a step: {shown}"
 
 
@@ -211,30 +242,3 @@ def bottleneck(predicted: Forecast) -> str:
         f"Bottleneck: `{longest.task}` ({longest.task.loc}) takes "
         f"{took(longest) / predicted.seconds:.0%} of the step, {share:.0%} of that {SPENT[most]}."
     )
-
-
-def _table(rows: Sequence[Sequence[str]], right: Iterable[int] = ()) -> Iterator[str]:
-    """Yield rows with their columns aligned, numbers to the right."""
-    right = set(right)
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        cells = [
-            cell.rjust(width) if i in right else cell.ljust(width)
-            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        yield "  ".join(cells).rstrip()
-
-
-def size(count: float) -> str:
-    """Return bytes with three digits: `53.3 GB`."""
-    for unit in ("B", "kB", "MB", "GB", "TB"):
-        if count < 999.5 or unit == "TB":
-            return f"{count:.3g} {unit}"
-        count /= 1000
-    raise AssertionError("the last unit takes all")
-
-
-def _seconds(seconds: float) -> str:
-    if seconds and seconds < 0.01:
-        return f"{seconds * 1000:.2g} ms"
-    return f"{seconds:.2f} s"

@@ -1,5 +1,6 @@
 """Plans of run files: placement, seconds, edges, memory; nothing is loaded and no GPU is held."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -8,7 +9,10 @@ import pytest
 from inline_snapshot import external_file, snapshot
 
 from flowrl.errors import FlowrlError, ProgramError
-from flowrl.report.plan import plan_difference, plan_text, planned, settings
+from flowrl.ir.action import Does
+from flowrl.ir.plan import Plan
+from flowrl.ir.printer import text as printed
+from flowrl.report.plan import plan_difference, plan_json, plan_text, planned, settings
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "plan"
 SMALL = tuple(
@@ -43,13 +47,40 @@ def test_plans_of_the_examples(name, cluster):
     assert text + "\n" == external_file(f"plans/{name}-{cluster}.txt")
 
 
+def test_a_plan_as_json_carries_placement_actions_and_forecast():
+    """`pytest --inline-snapshot=fix` writes it anew; the graph is left out here."""
+    text = plan_json(example("grpo"), settings("8xH100", None))
+
+    shown = {name: value for name, value in json.loads(text).items() if name != "body"}
+    assert shown == external_file("plans/grpo-8xH100.json")
+
+
+def test_a_plan_as_json_is_read_again():
+    made = plan_json(example("ppo"), settings("4x8xA100-80G", None))
+
+    plan = Plan.from_json(made)
+
+    assert plan.to_json() == made
+    assert plan.actions[0].does in Does
+    lowered = planned(example("ppo"), settings("4x8xA100-80G", None)).graph
+    assert printed(plan.graph()) == printed(lowered)
+
+
+def test_gpus_that_no_pool_has_are_named():
+    four = "cluster.pools.all={gpus=4, roles=['policy', 'reference', 'data', 'reward']}"
+
+    lines = plan_text(example("grpo"), (*settings("8xH100", None), four)).splitlines()
+
+    assert "unused: 4 H100, ranks 4-7" in lines
+
+
 def test_what_does_not_fit_is_refused_with_its_peak_and_the_cheapest_fix():
     with pytest.raises(ProgramError) as refused:
         plan_text(example("ppo"), settings("1xH200", None))
 
     assert str(refused.value) == snapshot("""\
 the step doesn't fit on 1xH200: of all placements, the one that lacks least needs 68.2 GB more than the 137.4 GB of host memory a GPU
-  in the host memory of 1 GPUs: policy.train (1, offload) 106.6 GB, critic.train (1, offload) 99.0 GB
+  in the host memory of 1 GPU: policy.train (1, offload) 106.6 GB, critic.train (1, offload) 99.0 GB
 help: take 2 GPUs (2x1xH200): a step of 153 s\
 """)
 
