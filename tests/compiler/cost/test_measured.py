@@ -1,9 +1,9 @@
 """The default profile against one H200: every phase within a sixth, every peak within a twentieth.
 
 A hand-written loop, no framework: vLLM 0.26 generates; packed transformers layers (torch 2.11) score
-and train in bfloat16. Fixed lengths, one update a step. The profile's speeds are from FITTED; HELD_OUT
-was predicted first and measured after, on other sizes, microbatches and with checkpointing.
-docs/compiler.md has the tables.
+and train in bfloat16. Fixed lengths, one update a step. The profile's speeds are from FITTED alone;
+HELD_OUT are other sizes, microbatches, and checkpointing. docs/compiler.md has the tables, and says
+what these runs corrected.
 """
 
 import pytest
