@@ -41,23 +41,18 @@ class Flow:
 
     def hops(self, bundle: int) -> Iterator[Hop]:
         """Yield who sends to whom, for the `bundle`-th of the bundles."""
+        sources, direct = self.sources, self.direct
         firsts = [group[(self.turn + bundle) % len(group)] for group in self.takers]
-        turn = bundle * self.direct
         for place, (first, group) in enumerate(zip(firsts, self.takers, strict=True)):
-            before = place - self.direct
-            source = firsts[before] if before >= 0 else self.sources[(turn + place) % self.held_by]
-            number = place // self.direct
+            turn = bundle * direct + place
+            source = sources[turn % len(sources)] if place < direct else firsts[place - direct]
+            number = place // direct
             yield Hop(source, first, number)
             yield from (Hop(first, rank, number + 1) for rank in group if rank != first)
 
     def concerns(self, rank: int) -> bool:
         """Whether a rank may send or get the slice."""
         return rank in self.sources or any(rank in group for group in self.takers)
-
-    @property
-    def held_by(self) -> int:
-        """How many ranks may send it."""
-        return len(self.sources)
 
 
 @attrs.frozen
