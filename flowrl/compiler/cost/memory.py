@@ -21,6 +21,10 @@ go to host memory; are let go and brought anew; or are those of the train seat a
 CONTEXT = 600_000_000
 """Bytes of a CUDA context with the libraries that a trainer or a scorer loads."""
 
+HELD = 1.3
+"""Times what buffers take that torch's allocator holds for them: freed blocks of other sizes
+(docs/compiler.md)."""
+
 
 @attrs.frozen
 class Memory:
@@ -33,7 +37,7 @@ class Memory:
         activations: at their peak.
         kv_cache: at its peak.
         engine: context, libraries and graphs: there as long as the process is.
-        buffers: logits, and weights that FSDP has gathered.
+        buffers: logits, and weights that FSDP has gathered, with what the allocator holds for them.
     """
 
     weights: int = 0
@@ -151,10 +155,10 @@ def _logits(rank: Rank, each: int) -> int:
     s, workload = rank.settings, rank.workload
     share = workload.response_tokens.mean / workload.sequence_tokens
     tokens = min(s.head_tokens, s.microbatch_tokens * share)
-    return round(tokens * rank.shape.vocab * each / rank.layout.tp)
+    return round(HELD * tokens * rank.shape.vocab * each / rank.layout.tp)
 
 
 def _gathered(rank: Rank, each: int) -> int:
     """Return the bytes of two whole layers: one in use, the next on its way."""
     sharded = rank.layout.fsdp > 1
-    return round(2 * each * layer_count(rank.shape, rank.layout) * sharded)
+    return round(HELD * 2 * each * layer_count(rank.shape, rank.layout) * sharded)

@@ -40,7 +40,7 @@ def test_fsdp_divides_all_three_and_gathers_two_layers():
     layer = (SEVEN.count - 2 * 152064 * 3584 - 3584) / 28
 
     assert eight.optimizer == pytest.approx(12 * SEVEN.count / 8, rel=1e-6)
-    assert eight.buffers == pytest.approx(logits + 2 * layer * (2 + 4), rel=1e-6)
+    assert eight.buffers == pytest.approx(1.3 * (logits + 2 * layer * (2 + 4)), rel=1e-6)
 
 
 def test_checkpointed_layers_keep_their_input():
@@ -151,9 +151,9 @@ def test_items_of_ppo_at_7b_on_eight_gpus():
                 "optimizer": 11.42,
                 "activations": 1.8,
                 "engine": 0.6,
-                "buffers": 8.91,
+                "buffers": 11.58,
             },
-            "policy.score": {"weights": 1.9, "activations": 0.65, "engine": 0.6, "buffers": 3.55},
+            "policy.score": {"weights": 1.9, "activations": 0.65, "engine": 0.6, "buffers": 4.62},
             "policy.generate": {"weights": 7.62, "kv_cache": 4.52, "engine": 2.0, "buffers": 0.12},
         }
     )
