@@ -1,6 +1,7 @@
 """What a step does: the ops that run models, and what moves; how often, on how many sequences."""
 
 from collections.abc import Sequence
+from collections.abc import Mapping
 from math import ceil, prod
 
 import attrs
@@ -119,6 +120,44 @@ def moves_of(graph: Graph, workload: Workload) -> tuple[Move, ...]:
     return tuple(_Walk(workload).of(graph).moves)
 
 
+@attrs.frozen(eq=False)
+class Sizes:
+    """The expected sizes of the values of a graph, and of those inside it.
+
+    Attributes:
+        axes: elements along each axis; of an inner axis, of each outer element.
+        turns: of each division into minibatches.
+    """
+
+    axes: Mapping[Axis, float]
+    turns: Mapping[Value, float]
+
+    def count(self, value: Value) -> float:
+        """Return the elements of a value's first axis; of a division, its turns."""
+        axes = _axes(value)
+        return self.turns.get(value, self.axes[axes[0]] if axes else 1.0)
+
+    def bytes(self, value: Value) -> float:
+        """Return what a value takes; a row of the data or a selection counts as numbers."""
+        if isinstance(value.type, ModelType):
+            return 0.0
+        each = BYTES[value.type.dtype] if isinstance(value.type, TensorType) else INDEX_BYTES
+        return each * prod(self.axes[axis] for axis in _axes(value))
+
+
+def sizes_of(graph: Graph, workload: Workload) -> Sizes:
+    """Return the expected sizes of the values of a graph; see `tasks_of`."""
+    walk = _Walk(workload).of(graph)
+    return Sizes(walk.sizes, walk.turns)
+
+
+def _axes(value: Value) -> tuple[Axis, ...]:
+    """Return the axes that a value has elements along."""
+    if isinstance(value.type, SelectionType):
+        return tuple(new for _, new in value.type.axes if new.name in ("prompt", "sample"))
+    return value.axes
+
+
 def seats_of(tasks: tuple[Task, ...]) -> tuple[Seat, ...]:
     """Return the seats that tasks take, each once, in their order."""
     return tuple(dict.fromkeys(task.seat for task in tasks))
@@ -216,10 +255,8 @@ class _Walk:
             self.sizes.setdefault(axis, self.usual.get(axis.name, 1.0))
 
     def _elements(self, value: Value) -> float:
-        axes = value.axes
-        if isinstance(value.type, SelectionType):
-            axes = tuple(new for _, new in value.type.axes if new.name in ("prompt", "sample"))
-        return 0.0 if isinstance(value.type, ModelType) else prod(self.sizes[a] for a in axes)
+        is_model = isinstance(value.type, ModelType)
+        return 0.0 if is_model else prod(self.sizes[axis] for axis in _axes(value))
 
     def _measure_results(self, node: Node) -> None:
         """Give the axes that a node makes their expected sizes."""

@@ -6,7 +6,7 @@ import attrs
 
 from flowrl.compiler.cost.activations import Widths
 from flowrl.compiler.cost.cache import at_once, sharing, token_bytes
-from flowrl.compiler.cost.lengths import share_any
+from flowrl.compiler.cost.lengths import Lengths, share_any
 from flowrl.compiler.cost.phase import Phase
 from flowrl.compiler.cost.rank import BF16, Rank
 from flowrl.compiler.cost.workload import Workload
@@ -64,11 +64,27 @@ def generate_phase(sequences: float, rank: Rank) -> Phase:
     """
     if not sequences:
         return Phase()
-    running = at_once(rank, sequences)
     each = max(sequences / rank.batches, 1.0)
+    return engine_phase(sequences, rank, each, rank.workload.response_tokens, max(sequences, 1.0))
+
+
+def engine_phase(
+    sequences: float, rank: Rank, each: float, lengths: Lengths, everywhere: float
+) -> Phase:
+    """Return the seconds of one generation on one engine.
+
+    Args:
+        sequences: of the task.
+        rank: of the engine.
+        each: sequences of this engine.
+        lengths: of its responses; if they are known, a histogram, and `everywhere` is infinite.
+        everywhere: sequences among which the longest decides how long the engine decodes.
+    """
+    running = min(at_once(rank, sequences), each)
+    workload = attrs.evolve(rank.workload, response_tokens=lengths)
     phase = Phase(overhead=rank.speeds.start)
-    phase += _prompts(each / sharing(rank.workload, sequences), rank)
-    for steps in decode_steps(rank.workload, each, running, max(sequences, 1.0)):
+    phase += _prompts(each / sharing(workload, sequences), rank)
+    for steps in decode_steps(workload, each, running, everywhere):
         spent = _decode_step(rank, steps.running, steps.tokens) * steps.count
         phase += Phase(tail=spent.seconds) if steps.last else spent
     return phase

@@ -89,7 +89,13 @@ def slowest(machines: Machines, ranks: range) -> GPU:
 
 
 def crossing_seconds(machines: Machines, size: float, source: range, target: range) -> float:
-    """Return the seconds to move `size` bytes of data between pools, spread over their ranks."""
+    """Return the seconds to move `size` bytes of data between pools, spread over their ranks.
+
+    From or to a pool without GPUs they go over the bus of the other's.
+    """
+    if not source or not target:
+        own = source or target
+        return size / machines.gpu(own[0]).pcie_bytes_per_s if own else 0.0
     ranks = min(len(source), len(target))
     a, b = source[0], target[0]
     return machines.latency(a, b) + size / (ranks * machines.bandwidth(a, b))

@@ -48,6 +48,7 @@ DEFAULT: Mapping[Key, Speeds] = MappingProxyType(
     {
         (ANY, "generate"): Speeds(hbm=0.85),
         (ANY, "offload"): Speeds(links=0.85),
+        (ANY, "controller"): Speeds(start=3e-4),
         (ANY, ANY): Speeds(),
     }
 )

@@ -1,0 +1,5 @@
+"""The runtime's controller on simulated workers: how long a planned step takes, before it runs."""
+
+from flowrl.simulate.simulation import Failures, Simulation, simulate
+
+__all__ = ["Failures", "Simulation", "simulate"]
