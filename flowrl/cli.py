@@ -101,6 +101,40 @@ def plan(
 
 
 @app.command
+def simulate(
+    file: Path,
+    /,
+    *,
+    cluster: str | None = None,
+    lengths: str | None = None,
+    steps: int = 20,
+    seed: int = 0,
+    trace: Path | None = None,
+    failures: float | None = None,
+    restart: float = 600,
+    set: Sets = (),
+) -> None:
+    """Run steps of a run file's plan on simulated workers, by the controller that real runs have.
+
+    Args:
+        file: The run file.
+        cluster: The GPUs, as in `8xH100` or `2x8xH100 + 8xA100-80G`, instead of the run file's.
+        lengths: Tokens of prompts and responses: `256:600`, or `256:600/2048` with a maximum.
+        steps: How many.
+        seed: Of lengths, rounds, branches and failures.
+        trace: A file for what each worker did when, for https://ui.perfetto.dev.
+        failures: Hours between failures of one GPU (50,000 on H100s: arXiv:2407.21783, table 5).
+        restart: Seconds from a failure until the step is run again.
+        set: `key=value`, laid over the run file, as in `train.prompts_per_step=256`.
+    """
+    from flowrl.report.plan import settings
+    from flowrl.report.simulation import simulation_text
+
+    sets = (*settings(cluster, lengths), *set)
+    _tell(simulation_text(str(file), sets, steps, seed, trace, failures, restart))
+
+
+@app.command
 def run(file: Path, /, *, set: Sets = ()) -> None:
     """Train as a run file says.
 
