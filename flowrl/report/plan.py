@@ -66,7 +66,7 @@ def plan_json(file: str, sets: Sequence[str]) -> str:
     Raises:
         FlowrlError: as `plan_text`.
     """
-    traced, plan = _planned(file, sets)
+    traced, plan = traced_and_planned(file, sets)
     predicted = forecast(plan).as_data()
     return emit(
         plan.graph,
@@ -108,10 +108,11 @@ def settings(cluster: str | None, lengths: str | None) -> tuple[str, ...]:
 
 def planned(file: str, sets: Sequence[str]) -> Planned:
     """Plan a run file; models aren't loaded, and no GPU is needed."""
-    return _planned(file, sets)[1]
+    return traced_and_planned(file, sets)[1]
 
 
-def _planned(file: str, sets: Sequence[str]) -> tuple[Traced, Planned]:
+def traced_and_planned(file: str, sets: Sequence[str]) -> tuple[Traced, Planned]:
+    """Return the program of a run file as traced, and its plan."""
     run = load_run_file(file, sets)
     traced = trace_run(run)
     graph = simplify(traced.graph, Cluster())
@@ -123,7 +124,7 @@ def _planned(file: str, sets: Sequence[str]) -> tuple[Traced, Planned]:
 def _lines(plan: Planned) -> Iterator[str]:
     predicted = forecast(plan)
     yield f"{plan.graph.name} on {plan.target.machines}: {seconds(predicted.seconds)} a step"
-    yield from ("", *_pools(plan))
+    yield from ("", *pool_lines(plan))
     yield from ("", *_tasks(predicted))
     yield from ("", *_edges(predicted))
     yield from ("", *_memory(predicted.memory))
@@ -132,7 +133,8 @@ def _lines(plan: Planned) -> Iterator[str]:
     yield from ("", *_phases(plan, predicted), "", bottleneck(predicted))
 
 
-def _pools(plan: Planned) -> Iterator[str]:
+def pool_lines(plan: Planned) -> Iterator[str]:
+    """Yield who lives where, how laid out, and which GPUs nobody has."""
     for pool in plan.cluster.pools:
         yield f"pool {pool.name}: {_gpus(plan, pool)}"
         seats = [

@@ -57,6 +57,8 @@ def backlogs(predicted: Forecast, limits: Limits | None = None) -> tuple[Backlog
     pools that exchange anything, and a call for each op that runs a model. So of the calls that may
     be pending, only every so many bring a value of the edge.
 
+    Requires: the lowered graph's tasks and edges. Ensures: a number for every edge between pools.
+
     Raises:
         ProgramError: nothing bounds an edge; it is named.
     """
