@@ -1,15 +1,16 @@
 """Where the best placement of PPO stops sharing all GPUs, against what HybridFlow reports.
 
-    python benchmarks/placement.py [--models 7b 13b 34b 70b] [--nodes 1 2 4 8 12 16]
+    python benchmarks/placement.py [--models 7b 13b ...] [--nodes 1 2 4 8 12 16]
 
 The setting of HybridFlow's section 8 (Sheng et al. 2024, arXiv:2409.19256): nodes of 8 A100-80G
-with 200 Gbps each; policy, critic, reference and reward model of one size; prompts and responses of
-1,024 tokens, 1,024 prompts a step, one epoch of 8 minibatches. Each row searches four times: all
-models together (colocated); policy and reference apart from critic and reward model (split); every
-model apart (standalone); and without a constraint. Seconds a step are predicted; in brackets, the
-GPUs of each pool. The last column says who shares a pool: G generates, P trains the policy, C
-trains the critic, R is the reference, W the reward model. Microbatches are of one sequence unless
-another number of tokens is given: pipelines are short of microbatches otherwise.
+with 200 Gbps each; policy, critic, reference and reward model of one size, or a 13B policy with a
+70B critic; prompts and responses of 1,024 tokens, 1,024 prompts a step, one epoch of 8 minibatches,
+optimizer states not offloaded. Each row searches four times: all models together (colocated);
+policy and reference apart from critic and reward model (split); every model apart (standalone); and
+without a constraint. Seconds a step are predicted; in brackets, the GPUs of each pool. The last
+column says who shares a pool: G generates, P trains the policy, C trains the critic, R is the
+reference, W the reward model. Microbatches are of one sequence unless another number of tokens is
+given: pipelines are short of microbatches otherwise.
 """
 
 import argparse
@@ -18,6 +19,7 @@ from collections.abc import Mapping
 import attrs
 
 from flowrl.compiler.cost import Lengths, Settings, Workload
+from flowrl.compiler.cost.memory import Residency
 from flowrl.compiler.hardware import Machines
 from flowrl.compiler.search import Constraints, Found, ModelCosts, best_placement
 from flowrl.compiler.shapes import known_shape
@@ -25,11 +27,14 @@ from flowrl.compiler.target import Target
 from flowrl.compiler.tasks import Seat, Task
 
 MODELS = {
-    "7b": "llama-2-7b",
-    "13b": "llama-2-13b",
-    "34b": "codellama-34b",
-    "70b": "llama-2-70b",
+    "7b": ("llama-2-7b", "llama-2-7b"),
+    "13b": ("llama-2-13b", "llama-2-13b"),
+    "34b": ("codellama-34b", "codellama-34b"),
+    "70b": ("llama-2-70b", "llama-2-70b"),
+    "13b+70b": ("llama-2-13b", "llama-2-70b"),
 }
+"""Policy and reference; critic and reward model."""
+
 TOKENS, PROMPTS, MINIBATCHES = Lengths.of(1024), 1024, 8
 NODE_NETWORK = 25e9
 """Bytes a second of a whole node: 200 Gbps (HybridFlow, section 8.1)."""
@@ -56,26 +61,31 @@ REFERENCE, REWARD = Seat("reference", "score"), Seat("reward", "score")
 LETTERS = {GENERATE: "G", POLICY: "P", CRITIC: "C", REFERENCE: "R", REWARD: "W"}
 ACTING, JUDGING = {POLICY, GENERATE, REFERENCE}, {CRITIC, REWARD}
 
+RESIDENT: Mapping[Seat, Residency] = {POLICY: "resident", CRITIC: "resident"}
 FORMS: Mapping[str, Constraints] = {
-    "colocated": Constraints(together=(frozenset(ACTING | JUDGING),)),
+    "colocated": Constraints(together=(frozenset(ACTING | JUDGING),), residencies=RESIDENT),
     "split": Constraints(
-        together=(frozenset(ACTING), frozenset(JUDGING)), apart=(frozenset({POLICY, CRITIC}),)
+        together=(frozenset(ACTING), frozenset(JUDGING)),
+        apart=(frozenset({POLICY, CRITIC}),),
+        residencies=RESIDENT,
     ),
     "standalone": Constraints(
         together=(frozenset({POLICY, GENERATE}),),
         apart=(frozenset({POLICY, CRITIC, REFERENCE, REWARD}),),
+        residencies=RESIDENT,
     ),
-    "best": Constraints(),
+    "best": Constraints(residencies=RESIDENT),
 }
 
 
 def target(model: str, nodes: int, microbatch_tokens: int) -> Target:
     """Return HybridFlow's machines and models."""
+    acting, judging = MODELS[model]
     shapes = {
-        "policy": known_shape(MODELS[model]),
-        "reference": known_shape(MODELS[model]),
-        "critic": known_shape(MODELS[model], head="value"),
-        "reward": known_shape(MODELS[model], head="reward"),
+        "policy": known_shape(acting),
+        "reference": known_shape(acting),
+        "critic": known_shape(judging, head="value"),
+        "reward": known_shape(judging, head="reward"),
     }
     settings = Settings(checkpointing=True, microbatch_tokens=microbatch_tokens)
     workload = Workload(
@@ -107,13 +117,13 @@ def main() -> None:
     parser.add_argument("--nodes", nargs="+", type=int, default=[1, 2, 4, 8, 12, 16])
     parser.add_argument("--microbatch-tokens", type=int, default=2048)
     args = parser.parse_args()
-    print(f"{'model':5} {'GPUs':>4} " + " ".join(f"{form:>20}" for form in FORMS) + "  shared by")
+    print(f"{'model':7} {'GPUs':>4} " + " ".join(f"{form:>20}" for form in FORMS) + "  shared by")
     for model in args.models:
         for nodes in args.nodes:
             costs = ModelCosts(target(model, nodes, args.microbatch_tokens), PPO)
             found = [best_placement(PPO, costs, form) for form in FORMS.values()]
             row = " ".join(f"{cell(its):>20}" for its in found)
-            print(f"{model:5} {8 * nodes:4} {row}  {shared(found[-1])}", flush=True)
+            print(f"{model:7} {8 * nodes:4} {row}  {shared(found[-1])}", flush=True)
 
 
 if __name__ == "__main__":
