@@ -18,12 +18,12 @@ def residency_lines(plan: Planned) -> Iterator[str]:
         ProgramError: the seats don't fit; itemised, with the cheapest fix.
     """
     ops = {task.name: str(task) for task in plan.tasks}
-    head = ("before", "times", "what happens on the GPUs of a pool", "seconds")
+    head = ("before", "times", "what happens", "seconds")
     rows = []
     for (before, _), group in groupby(residency(plan), key=lambda a: (a.before, a.turns)):
         its = list(group)
         took = sum(action.seconds * action.times for action in its)
-        rows.append((ops[before], str(its[0].times), "; ".join(map(_what, its)), seconds(took)))
+        rows.append((ops[before], str(its[0].times), "; ".join(map(sentence, its)), seconds(took)))
     yield from table([head, *rows], right=(1, 3)) if rows else ["no seat makes room for another"]
 
 
@@ -50,17 +50,19 @@ def unused_lines(plan: Planned) -> Iterator[str]:
         yield f"unused: {len(unused)} {' and '.join(kinds)}, {_ranks(unused)}"
 
 
-def _what(action: Action) -> str:
+def sentence(action: Action) -> str:
+    """Return what a seat does, in words; in brackets, what the GPU has more or less in use."""
     moved = size(action.moved)
     change = f"{'+' if action.bytes > 0 else '-'}{size(abs(action.bytes))}"
     kept = f"offloads {moved} to the host" if action.moved else "leaves, the host has a copy"
+    by = f"by {action.by} ({moved} over links)" if action.by else f"({moved} over links)"
     return {
         Does.SLEEP: f"{action.seat} sleeps ({change})",
         Does.OFFLOAD: f"{action.seat} {kept} ({change})",
         Does.DROP: f"{action.seat} is dropped ({change})",
         Does.WAKE: f"{action.seat} wakes ({change})",
         Does.LOAD: f"{action.seat} loads {moved} from the host ({change})",
-        Does.BRING: f"{action.seat} gets its weights by {action.by} ({moved} over links)",
+        Does.BRING: f"{action.seat} gets its weights {by}",
     }[action.does]
 
 
