@@ -6,9 +6,9 @@ from pathlib import Path
 from flowrl.compiler.planning import Planned
 from flowrl.config.check import trace_run
 from flowrl.config.run_file import load_run_file
-from flowrl.errors import RunFileError
+from flowrl.errors import DataError, RunFileError
 from flowrl.report.plan import planned
-from flowrl.simulate import Failures, Simulation, simulate
+from flowrl.simulate import RESTART, Failures, Simulation, simulate
 from flowrl.simulate.perfetto import write_trace
 
 HOUR = 3600
@@ -21,7 +21,7 @@ def simulation_text(
     seed: int = 0,
     trace: Path | None = None,
     failures: float | None = None,
-    restart: float = Failures.restart,
+    restart: float = RESTART,
 ) -> str:
     """Simulate the plan of a run file; return what came of it.
 
@@ -43,8 +43,16 @@ def simulation_text(
     failing = Failures(failures * HOUR, restart) if failures else None
     done = simulate(plan, inputs, steps, seed, failing)
     if trace is not None:
-        write_trace(done, trace)
+        _write(done, trace)
     return "\n".join(_lines(plan, done, seed, trace))
+
+
+def _write(done: Simulation, trace: Path) -> None:
+    try:
+        write_trace(done, trace)
+    except OSError as error:
+        hint = "name a file in a folder that exists: `--trace trace.json`"
+        raise DataError(f"`{trace}` can't be written: {error.strerror}", hint=hint) from error
 
 
 def _check(steps: int, failures: float | None, restart: float) -> None:

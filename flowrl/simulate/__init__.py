@@ -1,5 +1,5 @@
 """The runtime's controller on simulated workers: how long a planned step takes, before it runs."""
 
-from flowrl.simulate.simulation import Failures, Simulation, simulate
+from flowrl.simulate.simulation import RESTART, Failures, Simulation, simulate
 
-__all__ = ["Failures", "Simulation", "simulate"]
+__all__ = ["RESTART", "Failures", "Simulation", "simulate"]

@@ -18,6 +18,8 @@ from flowrl.simulate.worker import SimulatedLine
 from flowrl.simulate.world import Flow, Span, World
 
 PLAN = "simulation"
+RESTART = 600.0
+"""Seconds until a job has its GPUs again, its models are loaded and the step is run once more."""
 
 
 @attrs.frozen
@@ -30,7 +32,7 @@ class Failures:
     """
 
     mean_seconds: float
-    restart: float = 600.0
+    restart: float = RESTART
 
 
 @attrs.frozen(eq=False)
@@ -145,6 +147,7 @@ class _Run:
         assert self.failures is not None
         assert self.world.death is not None
         self.deaths.append(self.world.death)
+        self.world.cut()
         self.world.now += self.failures.restart
         self.lost += self.world.now - start
         self._draw_death()

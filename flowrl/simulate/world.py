@@ -102,6 +102,12 @@ class World:
         """Return whether all are there."""
         return all(reply.at <= self.now for reply in replies)
 
+    def cut(self) -> None:
+        """Forget what workers would have done after now."""
+        done = [span for span in self.spans if span.start < self.now]
+        self.spans[:] = [attrs.evolve(span, end=min(span.end, self.now)) for span in done]
+        self.flows[:] = [flow for flow in self.flows if flow.end <= self.now]
+
     def reply(self, workers: Sequence[tuple[str, int]], at: float, value: Any) -> Reply:
         """Return the reply of what these workers do until `at`, unless one of them dies before."""
         if self.death and at > self.death[0] and self.death[1] in workers:

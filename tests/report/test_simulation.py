@@ -1,0 +1,55 @@
+"""`flowrl simulate`: a run file's steps, beside what its plan predicts."""
+
+import json
+from pathlib import Path
+
+import pytest
+from inline_snapshot import snapshot
+
+from flowrl.errors import DataError, RunFileError
+from flowrl.report.plan import settings
+from flowrl.report.simulation import simulation_text
+
+GRPO = str(Path(__file__).parents[2] / "examples" / "plan" / "grpo.toml")
+SETS = settings("8xH100", "256:600/2048")
+
+
+def test_a_simulation_is_told_beside_its_plan():
+    assert simulation_text(GRPO, SETS) == snapshot("""\
+grpo on 8xH100: 20 steps simulated with seed 0
+seconds a step: median 26.41, p10 26.26, p90 26.53; the plan predicts 26.27
+pool main: 4 workers on 8 GPUs, busy 99.3% of the time\
+""")
+
+
+def test_failures_are_counted_with_what_they_took():
+    text = simulation_text(GRPO, SETS, failures=0.5)
+
+    assert text.splitlines()[-1] == snapshot("failures: 2; 1253 s lost of 1781 s (70.4%)")
+
+
+def test_the_trace_is_written_and_named(tmp_path):
+    text = simulation_text(GRPO, SETS, steps=1, trace=tmp_path / "trace.json")
+
+    assert text.endswith(f"trace: {tmp_path}/trace.json, for https://ui.perfetto.dev")
+    assert json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+
+
+def test_a_trace_that_can_not_be_written():
+    with pytest.raises(DataError) as refused:
+        simulation_text(GRPO, SETS, steps=1, trace=Path("/nowhere/trace.json"))
+
+    assert str(refused.value) == snapshot("""\
+`/nowhere/trace.json` can't be written: No such file or directory
+help: name a file in a folder that exists: `--trace trace.json`\
+""")
+
+
+def test_numbers_that_make_no_simulation():
+    with pytest.raises(RunFileError) as refused:
+        simulation_text(GRPO, SETS, steps=0, failures=-1.0)
+
+    assert str(refused.value) == snapshot("""\
+`--steps 0` must be above 0; `--failures -1` must be above 0
+help: `flowrl simulate --help` says what they are\
+""")
