@@ -69,7 +69,13 @@ class Constraints:
         return ", ".join(parts)
 
     def check(self, seats: Sequence[Seat]) -> None:
-        """Raise RunFileError if a decision is for none of the seats."""
+        """Raise RunFileError if a decision is for none of the seats, or for a pool without any."""
+        pools = sorted(set(self.pools.values()))
+        for name in sorted({*self.gpus, *self.kinds} - set(pools)):
+            raise RunFileError(
+                f"the pool `{name}` has GPUs, but no seat{nearest(name, pools)}",
+                hint="place a seat there, or leave its size to the search",
+            )
         for seat in sorted(self.named - set(seats), key=str):
             known = [str(its) for its in seats]
             raise RunFileError(

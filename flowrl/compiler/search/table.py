@@ -107,7 +107,7 @@ class Table:
         if len(pool) > 1:
             return every
         stays = {o.use: o for o in every if o.residency == "resident"}
-        return [o for o in every if o.use not in stays or not _needless(o, stays[o.use])]
+        return [o for o in every if not _needless(o, stays.get(o.use, o))]
 
     def _floor(
         self, pool: tuple[int, ...], shape: Shape, seat: int, residency: Residency | None
@@ -145,11 +145,9 @@ class Table:
 
 
 def _needless(option: Option, stays: Option) -> bool:
-    """Return whether a seat that is alone can as well be resident."""
-    if option is stays:
-        return False
+    """Return whether a seat that is alone can as well be resident in the same layout."""
     mine, its = option.bytes, stays.bytes
-    return its.awake <= mine.awake and its.host <= mine.host and stays.seconds <= option.seconds
+    return option is not stays and its.awake <= mine.awake and its.host <= mine.host
 
 
 def _by_residency(options: Sequence[Option]) -> Choices:

@@ -139,7 +139,7 @@ def test_constraints_that_contradict_one_another_are_refused():
     constraints = Constraints(layouts={TRAIN: Layout(tp=2), GENERATE: Layout(tp=4)}, most_gpus=4)
 
     with pytest.raises(RunFileError) as error:
-        search(PPO, target("8xA10", "qwen2.5-0.5b"), constraints)
+        search(PPO, target("8xA10", "qwen2.5-1.5b"), constraints)
 
     assert str(error.value) == snapshot("""\
 no placement on 8xA10 keeps what is fixed: policy.train in tp2, policy.generate in tp4, at most 4 GPUs
@@ -157,3 +157,34 @@ def test_a_decision_for_a_seat_that_no_op_uses_is_refused():
 `polcy.train` is placed, but no op of the program uses it (did you mean `policy.train`?)
 help: the program uses policy.generate, reward.score, critic.score, reference.score, policy.train, critic.train\
 """)
+
+
+def test_a_pool_with_a_size_but_no_seat_is_refused():
+    constraints = Constraints(pools={TRAIN: "train"}, gpus={"trian": 2})
+
+    with pytest.raises(RunFileError) as error:
+        search(PPO, target("8xA10", "qwen2.5-0.5b"), constraints)
+
+    assert str(error.value) == snapshot("""\
+the pool `trian` has GPUs, but no seat (did you mean `train`?)
+help: place a seat there, or leave its size to the search\
+""")
+
+
+def test_a_layout_that_a_model_cannot_have_is_refused():
+    with pytest.raises(RunFileError) as error:
+        search(PPO, target("8xA10", "qwen2.5-0.5b"), Constraints(layouts={GENERATE: Layout(tp=4)}))
+
+    assert str(error.value) == snapshot("""\
+the layout `tp4` doesn't fit this qwen2 model: `tp` 4 doesn't divide the 14 heads of `model.layers.0.self_attn.q_proj.weight`
+help: divide by fewer, and fill the pool with `dp` or `fsdp`\
+""")
+
+
+def test_a_trained_model_scores_where_it_trains_unless_its_score_seat_is_placed():
+    small = target("4xA100-80G", "qwen2.5-0.5b")
+    values = Seat("critic", "score")
+
+    assert values not in search(PPO, small).seats
+    placed = search(PPO, small, Constraints(pools={values: "values"}))
+    assert placed.seats[values].pool == "values"
