@@ -65,8 +65,10 @@ def test_ops_outside_of_the_loop_dont_slow_it():
     assert most(EDGE, tasks=["%1", "%9/%2/%0"]) == [("%9/%0", 129)]
 
 
-def test_what_changes_its_layout_only_waits_for_nobody():
-    assert most(attrs.evolve(EDGE, target="train", layouts=("fsdp2", "tp2"))) == []
+def test_what_changes_its_layout_only_is_no_message_and_waits_for_nobody():
+    inside = attrs.evolve(EDGE, name="%9/%2", target="train", layouts=("fsdp2", "tp2"))
+
+    assert most(EDGE, inside) == [("%9/%0", 129)]
 
 
 def test_the_most_bytes_come_first():

@@ -113,6 +113,18 @@ def test_three_ranks_that_wait_in_a_circle():
     )
 
 
+def test_what_a_rank_does_between_is_left_out_of_the_circle():
+    events = tuple(
+        Event(f"%{n}", f"x.py:{n}", "send", "data", (ranks,))
+        for n, ranks in enumerate([(0, 1), (0, 2), (0, 1)])
+    )
+    orders = (Order((0,), (0, 1, 2)), Order((1,), (2, 0)), Order((2,), (1,)))
+
+    circle = deadlock(Schedule(events, orders))
+
+    assert [(m.rank, m.first.op, m.then.op) for m in circle] == [(0, "%0", "%2"), (1, "%2", "%0")]
+
+
 def runs(its):
     """Return whether all ranks end: each waits at its next collective for those who meet in it."""
     left = {rank: list(order.events) for order in its.orders for rank in order.ranks}
