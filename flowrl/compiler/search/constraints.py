@@ -1,6 +1,6 @@
 """What the user has decided already."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import attrs
 
@@ -24,6 +24,8 @@ class Constraints:
         gpus: how many GPUs a named pool has; any number.
         kinds: which GPUs a named pool lies on: `H100`.
         layouts: the layout of a seat.
+        axes: of a use, the axes that its engine can divide weights over: `dp`, `fsdp`, ...; all
+            where nothing is said. A layout that is decided may have others.
         residencies: what a seat does while another works.
         together: groups of seats that share a pool.
         apart: groups of seats of which no two do.
@@ -34,6 +36,7 @@ class Constraints:
     gpus: Mapping[str, int] = attrs.field(factory=dict, converter=_fixed)
     kinds: Mapping[str, str] = attrs.field(factory=dict, converter=_fixed)
     layouts: Mapping[Seat, Layout] = attrs.field(factory=dict, converter=_fixed)
+    axes: Mapping[str, Collection[str]] = attrs.field(factory=dict, converter=_fixed)
     residencies: Mapping[Seat, Residency] = attrs.field(factory=dict, converter=_fixed)
     together: tuple[frozenset[Seat], ...] = ()
     apart: tuple[frozenset[Seat], ...] = ()
@@ -62,6 +65,7 @@ class Constraints:
         parts += [f"{name} of {gpus} GPUs" for name, gpus in self.gpus.items()]
         parts += [f"{name} on {kind}" for name, kind in self.kinds.items()]
         parts += [f"{seat} in {layout}" for seat, layout in self.layouts.items()]
+        parts += [f"{use} over {' and '.join(axes)} only" for use, axes in self.axes.items()]
         parts += [f"{seat} {residency}" for seat, residency in self.residencies.items()]
         parts += [f"{_names(its)} together" for its in self.together]
         parts += [f"{_names(its)} apart" for its in self.apart]
@@ -100,6 +104,13 @@ class Constraints:
                 for its in self.apart
             )
         )
+
+    def lays_out(self, seat: Seat, layout: Layout) -> bool:
+        """Return whether a seat may have a layout."""
+        if seat in self.layouts:
+            return layout == self.layouts[seat]
+        allowed = self.axes.get(seat.use, layout.axes)
+        return all(axis in allowed for axis, size in layout.axes.items() if size > 1)
 
     def name(self, seats: Sequence[Seat]) -> str | None:
         """Return the name that the user gave the pool of these seats, if any."""

@@ -71,7 +71,7 @@ class Table:
         uses = [
             Use(its, layout, ranks, share)
             for layout in layouts
-            if layout.size == shape.gpus
+            if layout.size == shape.gpus and fixed.lays_out(its, layout)
             for share in self.costs.cache_shares(its)
         ]
         allowed = self.costs.residencies(its)

@@ -10,6 +10,7 @@ from flowrl.compiler.cost.step import homes, slots, spans
 from flowrl.compiler.search.costs import Use
 from flowrl.compiler.search.space import blocks_of, pack, partitions
 from flowrl.compiler.tasks import seats_of
+from flowrl.ir.layout import AXES
 
 
 def brute_force(tasks, costs, constraints):
@@ -60,7 +61,12 @@ def layouts(costs, constraints, seat, ranks):
         fixed = constraints.layouts[seat]
         choices = [fixed] if fixed.size == len(ranks) else []
     else:
-        choices = costs.layouts(seat, ranks)
+        allowed = constraints.axes.get(seat.use, AXES)
+        choices = [
+            layout
+            for layout in costs.layouts(seat, ranks)
+            if all(layout.axes[axis] == 1 for axis in AXES if axis not in allowed)
+        ]
     return [
         Use(seat, layout, ranks, share) for layout in choices for share in costs.cache_shares(seat)
     ]

@@ -61,6 +61,16 @@ def test_decisions_of_the_user_are_kept():
     assert found.gpus <= 7
 
 
+def test_layouts_divide_over_what_engines_can_only():
+    constraints = Constraints(axes={"train": ("fsdp", "dp"), "generate": ("dp",)})
+
+    found = search(PPO, target("2x8xA100-80G", "qwen2.5-1.5b"), constraints)
+
+    for seat, placed in found.seats.items():
+        divided = {axis for axis, size in placed.layout.axes.items() if size > 1}
+        assert divided <= set(constraints.axes.get(seat.use, divided))
+
+
 def test_a_pool_lies_on_one_kind_of_gpu():
     mixed = target("4xH100 + 4xA100-80G", "qwen2.5-0.5b")
 
