@@ -64,7 +64,7 @@ def test_decisions_of_the_user_are_kept():
 def test_layouts_divide_over_what_engines_can_only():
     constraints = Constraints(axes={"train": ("fsdp", "dp"), "generate": ("dp",)})
 
-    found = search(PPO, target("2x8xA100-80G", "qwen2.5-1.5b"), constraints)
+    found = search(PPO, target("8xA100-80G", "qwen2.5-7b", checkpointing=True), constraints)
 
     for seat, placed in found.seats.items():
         divided = {axis for axis, size in placed.layout.axes.items() if size > 1}
