@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 from flowrl.compiler.cluster import OTHER_ROLES
-from flowrl.config.placement import layouts_fit, machines_suffice
+from flowrl.config.placement import layouts_fit, machines_suffice, residencies_fit
 from flowrl.config.schema import OptimizerSettings, Tables
 from flowrl.config.structure import KeyPath, Problem, dotted
 from flowrl.config.types import as_toml
@@ -226,6 +226,7 @@ RULES = (
     _shared_roles,
     _pool_sizes,
     layouts_fit,
+    residencies_fit,
     machines_suffice,
     _gpus_of_another_ray,
     _evaluation,

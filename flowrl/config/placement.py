@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from flowrl.compiler.hardware import Machines
-from flowrl.config.schema import Tables
+from flowrl.config.schema import PoolSpec, Tables
 from flowrl.config.structure import KeyPath, Problem
 from flowrl.errors import RunFileError
 from flowrl.ir.layout import Layout
@@ -14,13 +14,8 @@ def layouts_fit(tables: Tables) -> Iterator[Problem]:
     for pool, spec in tables.cluster.pools.items():
         for role, text in spec.layouts.items():
             path: KeyPath = ("cluster", "pools", pool, "layouts", role)
-            claims = [claim for claim in spec.roles if f"{role}.".startswith(f"{claim}.")]
-            if not claims:
-                yield Problem(
-                    path,
-                    f"pool `{pool}` lays out `{role}`, which it does not claim",
-                    hint=f"its roles are {', '.join(spec.roles) or 'none'}",
-                )
+            if not _claims(spec, role):
+                yield _unclaimed(path, spec, f"pool `{pool}` lays out `{role}`")
             try:
                 size = Layout.parse(text).size
             except RunFileError as error:
@@ -32,6 +27,15 @@ def layouts_fit(tables: Tables) -> Iterator[Problem]:
                     f"layout `{text}` is of {size} GPUs; pool `{pool}` has {spec.gpus}",
                     hint="the product of a layout's axes is the number of GPUs of its pool",
                 )
+
+
+def residencies_fit(tables: Tables) -> Iterator[Problem]:
+    """Yield residencies of what the pool has not."""
+    for pool, spec in tables.cluster.pools.items():
+        for role in spec.residencies:
+            if not _claims(spec, role):
+                path = ("cluster", "pools", pool, "residencies", role)
+                yield _unclaimed(path, spec, f"pool `{pool}` has a residency of `{role}`")
 
 
 def machines_suffice(tables: Tables) -> Iterator[Problem]:
@@ -47,3 +51,12 @@ def machines_suffice(tables: Tables) -> Iterator[Problem]:
     wanted = sum(pool.gpus for pool in tables.cluster.pools.values())
     if wanted > size:
         yield Problem(path, f"the pools have {wanted} GPUs; `{tables.cluster.machines}` has {size}")
+
+
+def _claims(spec: PoolSpec, role: str) -> bool:
+    return any(f"{role}.".startswith(f"{claim}.") for claim in spec.roles)
+
+
+def _unclaimed(path: KeyPath, spec: PoolSpec, said: str) -> Problem:
+    roles = ", ".join(spec.roles) or "none"
+    return Problem(path, f"{said}, which it does not claim", hint=f"its roles are {roles}")

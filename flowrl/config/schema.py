@@ -119,6 +119,12 @@ class PoolSpec:
     layouts: dict[str, str] = attrs.field(factory=dict)
     """How weights lie over its GPUs, by role or `role.use`: `"fsdp8"`, `"tp2 x dp4"`. `flowrl plan`
     chooses those that aren't given."""
+    residencies: dict[str, Literal["resident", "offload", "drop", "alias"]] = attrs.field(
+        factory=dict
+    )
+    """What becomes of weights while other uses have the GPUs, by role or `role.use`: `resident`,
+    they stay; `offload`, they go to host memory; `drop`, they are brought anew; `alias`, they are
+    those that train. `flowrl plan` chooses those that aren't given."""
 
 
 @attrs.frozen
@@ -292,6 +298,10 @@ class WorkloadTable:
     profile: str | None = None
     """File of measured speeds, which `flowrl profile` writes."""
     roles: dict[str, RoleWorkloadTable] = attrs.field(factory=dict, metadata={OPEN_TO: dict})
+
+    def role(self, role: str) -> RoleWorkloadTable:
+        """Return how a role is taken to be run, with defaults where the run file is silent."""
+        return self.roles.get(role, RoleWorkloadTable())
 
 
 @attrs.frozen

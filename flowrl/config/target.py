@@ -52,16 +52,25 @@ def target_of(run: RunFile, graph: Graph) -> Target:
 def constraints_of(run: RunFile, seats: tuple[Seat, ...]) -> Constraints:
     """Return what the pools of a run file decide: who lives where, on how many GPUs, laid out how.
 
-    A pool of no GPUs leaves their number open. Without pools, all is open.
+    And what becomes of it while others work. A pool of no GPUs leaves their number open. Without
+    pools, all is open.
     """
     if not run.cluster.pools:
         return Constraints()
     cluster = cluster_of(run)
     layouts = {seat: cluster.layout_of(seat.role, seat.use) for seat in seats}
+    pools = {seat: cluster.pool_of(seat.role, seat.use) for seat in seats}
     return Constraints(
-        pools={seat: cluster.pool_of(seat.role, seat.use) for seat in seats},
+        pools=pools,
         gpus={pool.name: pool.gpus for pool in cluster.pools if pool.gpus},
         layouts={seat: Layout.parse(text) for seat, text in layouts.items() if text},
+        residencies={
+            seat: given[name]
+            for seat in seats
+            for given in [run.cluster.pools[pools[seat]].residencies]
+            for name in (seat.role, str(seat))
+            if name in given
+        },
     )
 
 

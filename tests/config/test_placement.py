@@ -61,7 +61,7 @@ unknown GPU `H10` in `8xH10` (did you mean `H100`?)
   run.toml:21
    21 | machines = '8xH10'
         ^^^^^^^^
-help: known are A100-40G, A100-80G, H100, H200, B200, L40S, A10, RTX4090\
+help: known are A100-40G, A100-80G, H100, H200, B200, L40S, A10, RTX4090, CPU\
 """)
 
 
@@ -81,4 +81,23 @@ def test_expectations_of_a_role_that_has_no_model(error_of):
    20 | [workload.polcy]
                   ^^^^^
 help: roles are policy, reference\
+""")
+
+
+def test_a_residency_of_what_the_pool_has_not(error_of):
+    assert error_of(POOL + "residencies = {critic = 'drop'}\n") == snapshot("""\
+pool `train` has a residency of `critic`, which it does not claim
+  run.toml:23
+   23 | residencies = {critic = 'drop'}
+                       ^^^^^^
+help: its roles are policy\
+""")
+
+
+def test_a_residency_that_is_none(error_of):
+    assert error_of(POOL + "residencies = {policy = 'asleep'}\n") == snapshot("""\
+`cluster.pools.train.residencies.policy` must be one of "resident", "offload", "drop", "alias"; got "asleep"
+  run.toml:23
+   23 | residencies = {policy = 'asleep'}
+                       ^^^^^^\
 """)

@@ -59,7 +59,7 @@ unknown key `optimiser` in the run file (did you mean `optimizer`?)
   run.toml:20
    20 | [optimiser]
          ^^^^^^^^^
-help: the keys of the run file are program, correction, models, engines, cluster, data, reward, optimizer, train, eval, log\
+help: the keys of the run file are program, correction, models, engines, cluster, data, reward, optimizer, train, eval, workload, log\
 """)
 
 

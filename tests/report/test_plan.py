@@ -144,6 +144,36 @@ def test_pools_of_the_run_file_are_kept():
     ] == "fsdp4"
 
 
+def test_residencies_of_the_run_file_are_kept():
+    pool = (
+        "cluster.pools.all={roles=['policy', 'reference', 'data', 'reward'], "
+        "residencies={policy='drop', 'policy.train'='offload'}}"
+    )
+
+    plan = planned(example("grpo"), (*settings("8xH100", None), pool))
+
+    assert {str(seat): its.residency for seat, its in plan.found.seats.items()} == {
+        "policy.generate": "drop",
+        "reference.score": "resident",
+        "policy.train": "offload",
+    }
+
+
+def test_a_residency_that_no_placement_can_keep():
+    pool = (
+        "cluster.pools.all={roles=['policy', 'reference', 'data', 'reward'], "
+        "residencies={'policy.train'='drop'}}"
+    )
+
+    with pytest.raises(FlowrlError) as refused:
+        plan_text(example("grpo"), (*settings("8xH100", None), pool))
+
+    assert str(refused.value) == snapshot("""\
+no placement on 8xH100 keeps what is fixed: policy.generate in the pool all, reference.score in the pool all, policy.train in the pool all, policy.train drop
+help: check that pools have their layouts' sizes, and that the GPUs suffice for all\
+""")
+
+
 def test_the_difference_of_two_plans():
     text = plan_difference(example("grpo"), example("ppo"), settings("8xH100", None))
 
