@@ -34,6 +34,9 @@ def small_fixes(target: Target, constraints: Constraints) -> Iterator[Fix]:
     if constraints != Constraints():
         free = Constraints(most_gpus=constraints.most_gpus)
         yield Fix("leave pools, layouts and residency to the search", target, free)
+        some = attrs.evolve(constraints, residencies={})
+        if some not in (constraints, free):
+            yield Fix("leave residency to the search", target, some)
     for changes in _changes(target):
         for text, change in changes:
             yield Fix(text, _with(target, change), constraints)
