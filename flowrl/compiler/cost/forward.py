@@ -9,6 +9,9 @@ from flowrl.compiler.cost.phase import Phase
 from flowrl.compiler.cost.rank import BF16, Rank
 from flowrl.compiler.cost.weights import layer_count, shard_count
 
+BACKWARD, HOOKS = 3.5, 2.3
+"""What Python launches for a layer's backward pass, and FSDP's hooks, in forward passes."""
+
 
 @attrs.frozen
 class Batch:
@@ -18,14 +21,13 @@ class Batch:
         tokens: of prompts and responses.
         pairs: of tokens of which one attends to the other.
         targets: tokens whose log-probability or value is asked for.
-        pieces: microbatches, were tokens cut anywhere: of the most tokens that one takes, and at
-            least one for each pipeline stage.
+        microbatches: that sequences are packed into, at least one for each pipeline stage.
     """
 
     tokens: float
     pairs: float
     targets: float
-    pieces: float
+    microbatches: float
 
     @classmethod
     def of(cls, sequences: float, rank: Rank) -> "Batch":
@@ -33,14 +35,10 @@ class Batch:
         each = ceil(sequences / rank.batches - 1e-9) if sequences else 0
         prompt, response = rank.workload.prompt_tokens, rank.workload.response_tokens
         square = prompt.mean_square + 2 * prompt.mean * response.mean + response.mean_square
-        tokens = each * (prompt.mean + response.mean)
-        pieces = max(tokens / rank.settings.microbatch_tokens, min(rank.layout.pp, each))
-        return cls(tokens, each * square / 2, each * response.mean, pieces)
-
-    @property
-    def microbatches(self) -> int:
-        """How many the tokens are packed into."""
-        return ceil(self.pieces)
+        length = prompt.mean + response.mean
+        room = rank.settings.microbatch_tokens - length / 2  # sequences stay whole: half of one
+        packed = max(each * length / max(room, length), min(rank.layout.pp, each))
+        return cls(each * length, each * square / 2, each * response.mean, packed)
 
 
 def score_phase(sequences: float, rank: Rank) -> Phase:
@@ -51,8 +49,8 @@ def score_phase(sequences: float, rank: Rank) -> Phase:
     once = _forward(batch, rank)
     gathers = batch.microbatches * _gather(rank)
     exposed = once.network + _exposed(gathers, once.seconds, batch, rank)
-    phase = Phase(once.compute, once.memory, exposed, rank.speeds.start)
-    return phase + _pipeline(once, batch, rank)
+    phase = Phase(once.compute, once.memory, exposed)
+    return phase + _waits(phase, once, batch, rank, _launches(rank))
 
 
 def update_phase(sequences: float, passes: int, rank: Rank) -> Phase:
@@ -76,8 +74,9 @@ def update_phase(sequences: float, passes: int, rank: Rank) -> Phase:
     last = busy / 2 / batch.microbatches
     exposed = max(_exposed(hidden + sums, busy, batch, rank), sums - last)
     memory = work.memory + _optimizer(rank)
-    phase = Phase(work.compute, memory, exchange + exposed, rank.speeds.start)
-    return phase + _pipeline(attrs.evolve(work, network=exchange), batch, rank)
+    phase = Phase(work.compute, memory, exchange + exposed)
+    launches = _launches(rank, passes, backward=True)
+    return phase + _waits(phase, attrs.evolve(work, network=exchange), batch, rank, launches)
 
 
 def _forward(batch: Batch, rank: Rank) -> Phase:
@@ -101,12 +100,26 @@ def _forward(batch: Batch, rank: Rank) -> Phase:
     )
 
 
-def _pipeline(work: Phase, batch: Batch, rank: Rank) -> Phase:
-    """Return the seconds that stages wait: (pp - 1) / microbatches of the work.
+def _waits(phase: Phase, work: Phase, batch: Batch, rank: Rank, launches: float) -> Phase:
+    """Return the seconds of the start, of stages that wait, and of GPUs that wait for Python.
 
-    Narayanan et al. 2021, arXiv:2104.04473, sec. 2.2.1.
+    Pipeline stages wait (pp - 1) microbatches of the `work` (Narayanan et al. 2021,
+    arXiv:2104.04473, sec. 2.2.1).
     """
-    return Phase(overhead=work.seconds * (rank.layout.pp - 1) / batch.pieces)
+    host = launches * rank.speeds.launch * rank.layers * batch.microbatches
+    stages = max(work.seconds, host) * (rank.layout.pp - 1) / batch.microbatches
+    return Phase(overhead=rank.speeds.start + stages + max(0.0, host - phase.seconds))
+
+
+def _launches(rank: Rank, forwards: int = 1, *, backward: bool = False) -> float:
+    """Return what Python launches for a layer and microbatch, in forward passes.
+
+    Measured on one H200's host (docs/compiler.md): a backward pass takes 3.5 of a forward; what is
+    compiled, half; FSDP's hooks add 2.3 to each pass.
+    """
+    passes = forwards + (backward and rank.settings.checkpointing)
+    kernels = (passes + BACKWARD * backward) * (0.5 if rank.settings.compiled else 1.0)
+    return kernels + HOOKS * (passes + backward) * (rank.layout.fsdp > 1)
 
 
 def _layer_bytes(rank: Rank, each: int) -> float:

@@ -25,7 +25,8 @@ class Speeds:
         flops: share of the GPU's bfloat16 operations a second in large matrices.
         hbm: share of its memory's bandwidth.
         links: share of a link's bandwidth.
-        start: seconds before each execution: scheduling, packing, launching.
+        start: seconds before each execution: scheduling and packing.
+        launch: seconds that Python takes to launch one layer's forward pass, kernel by kernel.
         step: seconds that an engine's scheduler takes for each decode step.
         sequence: seconds that it takes besides for each running sequence.
     """
@@ -34,13 +35,16 @@ class Speeds:
     hbm: float = 0.45
     links: float = 0.65
     start: float = 0.02
+    launch: float = 8.8e-4
     step: float = 0.002
     sequence: float = 2.2e-5
 
     def slowed(self, ratio: float) -> "Speeds":
         """Return speeds at which every term takes `ratio` times as long."""
         shares = {name: getattr(self, name) / ratio for name in ("flops", "hbm", "links")}
-        waits = {name: getattr(self, name) * ratio for name in ("start", "step", "sequence")}
+        waits = {
+            name: getattr(self, name) * ratio for name in ("start", "launch", "step", "sequence")
+        }
         return Speeds(**shares, **waits)
 
 

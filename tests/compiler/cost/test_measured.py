@@ -51,11 +51,27 @@ HELD_OUT = [  # model, sequences, workload; what else; seconds and ratio of each
     (W3, CHECKPOINTED, (0.40, 0.98), (1.73, 0.85), (11.8, 1.05)),
 ]
 
+HALF_4K = (HALF, 512, LONG | {"microbatch_tokens": 4096})
+SMALL_4K = (SMALL, 512, LONG | {"microbatch_tokens": 4096})
+TINY_4K = (TINY, 1024, SHORT | {"microbatch_tokens": 4096})
 
-def predicted(work, how, kind):
+LAUNCHED = [  # small microbatches wait for Python; two GPUs: layout, seconds and ratio of each kind
+    (TINY_4K, {}, "1", (1.17, 1.12), (5.49, 1.07)),
+    (TINY_4K, COMPILED, "1", (0.70, 0.96), (2.76, 1.07)),
+    (HALF_4K, {}, "1", (2.87, 0.89), (12.33, 0.93)),
+    (SMALL_4K, {}, "1", (3.97, 0.98), (14.24, 0.93)),
+    (W1, {}, "dp2", (1.82, 1.08), (5.42, 1.08)),
+    (SMALL_4K, {}, "dp2", (2.04, 0.96), (7.68, 0.87)),
+    (W1, {}, "fsdp2", (1.99, 0.98), (5.93, 0.99)),
+    (SMALL_4K, {}, "fsdp2", (5.23, 0.93), (14.93, 0.90)),
+]
+
+
+def predicted(work, how, kind, layout="1"):
     model, sequences, sizes = work
-    its = target("1xH200", **sizes, **how)
-    return seconds(task(kind, sequences), known_shape(model), Layout(), range(1), its).seconds
+    its, parsed = target("2xH200", **sizes, **how), Layout.parse(layout)
+    ranks = range(parsed.size)
+    return seconds(task(kind, sequences), known_shape(model), parsed, ranks, its).seconds
 
 
 @pytest.mark.parametrize(("work", "how", "kind", "measured", "ratio"), FITTED)
@@ -68,6 +84,15 @@ def test_what_the_profile_is_from_is_predicted_within_an_eighth(work, how, kind,
 def test_what_it_is_not_from_is_predicted_within_a_sixth(work, how, scored, updated, peak):
     for kind, (measured, ratio) in (("logprobs", scored), ("update", updated)):
         assert predicted(work, how, kind) / measured == pytest.approx(ratio, abs=0.015)
+        assert abs(ratio - 1) <= 1 / 6
+
+
+@pytest.mark.parametrize(("work", "how", "layout", "scored", "updated"), LAUNCHED)
+def test_small_microbatches_and_two_gpus_are_predicted_within_a_sixth(
+    work, how, layout, scored, updated
+):
+    for kind, (measured, ratio) in (("logprobs", scored), ("update", updated)):
+        assert predicted(work, how, kind, layout) / measured == pytest.approx(ratio, abs=0.015)
         assert abs(ratio - 1) <= 1 / 6
 
 

@@ -99,7 +99,7 @@ help: write {"H200 update": {"flops": 0.5, "hbm": 0.4}, ...}\
             snapshot("""\
 `H200 update` has an unknown speed `flop` (did you mean `flops`?)
   profile.json
-help: speeds are flops, hbm, links, start, step, sequence\
+help: speeds are flops, hbm, links, start, launch, step, sequence\
 """),
         ),
         (

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowrl.compiler.cost import Lengths, Settings, Speeds
+from flowrl.compiler.cost import Lengths, Profile, Speeds
 from flowrl.compiler.cost.generate import decode_steps
 from flowrl.compiler.cost.seconds import seconds
 from flowrl.compiler.hardware import GPU, GPUS, Machines, Node
@@ -25,7 +25,7 @@ responses = st.sampled_from([1, 600, {"mean": 600, "max": 4096}, [(10, 9), (3000
 settings = st.builds(
     dict, checkpointing=st.booleans(), compiled=st.booleans(), microbatch_tokens=st.just(2048)
 )
-GREEDY = Settings(sequences=None)
+AT_ONCE = Profile({("*", "*"): Speeds(launch=1e-9)})
 
 
 def spent(kind, count, shape, layout, its, passes=1):
@@ -115,11 +115,34 @@ def test_nothing_to_do_takes_no_time():
 
 
 def test_pipeline_stages_wait_for_the_first_microbatch():
-    its = target("8xH100", microbatch_tokens=856)  # one sequence each
+    its = target("8xH100", microbatch_tokens=856, profile=AT_ONCE)  # one sequence each
     phase = spent("update", 32, known_shape("qwen2.5-7b"), Layout(pp=4), its)
     work = phase.seconds - phase.overhead - 0.02
 
     assert phase.overhead - 0.02 == pytest.approx(3 / 32 * work, rel=0.1)
+
+
+def test_small_microbatches_wait_for_python():
+    shape = known_shape("smollm2-135m")
+    few, many = (
+        spent("logprobs", 1024, shape, Layout(), target(microbatch_tokens=tokens))
+        for tokens in (262144, 856)
+    )
+
+    assert few.overhead == 0.02
+    assert many.seconds == pytest.approx(0.02 + 1024 * 30 * 8.8e-4)
+
+
+def test_compiled_layers_are_launched_in_half_the_time_and_shards_in_more():
+    shape = known_shape("smollm2-135m")
+
+    def launching(layout="1", **how):
+        its = target(microbatch_tokens=856, **how)
+        return spent("update", 64, shape, Layout.parse(layout), its).seconds - 0.02
+
+    assert launching() == pytest.approx(64 * 30 * 4.5 * 8.8e-4)
+    assert launching(compiled=True) == pytest.approx(launching() / 2)
+    assert launching("fsdp2") == pytest.approx(32 * 30 * (4.5 + 2 * 2.3) * 8.8e-4)
 
 
 def test_gathering_weights_hides_behind_long_computing_but_for_a_layer():
