@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from inline_snapshot import external_file, snapshot
 
+from flowrl.cli import main
 from flowrl.errors import FlowrlError, ProgramError
 from flowrl.ir.action import Does
 from flowrl.ir.plan import Plan
@@ -64,6 +65,16 @@ def test_a_plan_as_json_is_read_again():
     assert plan.actions[0].does in Does
     lowered = planned(example("ppo"), settings("4x8xA100-80G", None)).graph
     assert printed(plan.graph()) == printed(lowered)
+
+
+def test_the_command_line_prints_the_plan_as_text_or_as_json(capsys):
+    arguments = ["plan", example("grpo"), "--cluster", "8xH100"]
+
+    assert main(arguments) == main([*arguments, "--json"]) == 0
+
+    text, brace, rest = capsys.readouterr().out.partition("{")
+    assert text.startswith("grpo on 8xH100: ")
+    assert Plan.from_json(brace + rest).machines == "8xH100"
 
 
 def test_gpus_that_no_pool_has_are_named():

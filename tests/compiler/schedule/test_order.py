@@ -17,13 +17,14 @@ from flowrl.compiler.schedule import (
     schedule,
     schedule_of,
 )
+from flowrl.config.programs import builtin_programs, load_program
 from flowrl.errors import ProgramError
 from programs.grpo import grpo
 from programs.ppo import ppo
 
 SPLIT = Cluster(
     (
-        Pool("train", 4, ("policy.train", "reference"), {"policy": "fsdp2 x dp2"}),
+        Pool("train", 4, ("policy", "reference", "critic"), {"policy": "fsdp2 x dp2"}),
         Pool("rollout", 4, ("policy.generate",), {"policy.generate": "tp2 x dp2"}, first=4),
         Pool("data", 0, ("data", "reward")),
     )
@@ -66,9 +67,13 @@ def test_ranks_of_a_pool_do_the_same_but_for_the_first_which_has_the_data():
     )
 
 
-def test_every_program_meets_in_one_order():
-    for program in (grpo, ppo):
-        check_order(of(program, SPLIT))
+@pytest.mark.parametrize("name", builtin_programs())
+def test_the_ranks_of_every_program_meet_in_one_order(name):
+    found = of(load_program(name), SPLIT)
+
+    check_order(found)
+
+    assert found.size
 
 
 def test_two_ranks_whose_orders_are_swapped_are_named_with_their_ops_and_lines():
