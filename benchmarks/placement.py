@@ -1,6 +1,7 @@
 """Where the best placement of PPO stops sharing all GPUs, against what HybridFlow reports.
 
     python benchmarks/placement.py [--models 7b 13b ...] [--nodes 1 2 4 8 12 16]
+    python benchmarks/placement.py --times
 
 The setting of HybridFlow's section 8 (Sheng et al. 2024, arXiv:2409.19256): nodes of 8 A100-80G
 with 200 Gbps each; policy, critic, reference and reward model of one size, or a 13B policy with a
@@ -11,10 +12,14 @@ without a constraint. Seconds a step are predicted; in brackets, the GPUs of eac
 column says who shares a pool: G generates, P trains the policy, C trains the critic, R is the
 reference, W the reward model. Microbatches are of one sequence unless another number of tokens is
 given: pipelines are short of microbatches otherwise.
+
+With `--times`, instead, what a search takes on 64 and on 1,024 GPUs: seconds of one core, and nodes
+of its tree that were opened, that didn't fit, and that were bounded only.
 """
 
 import argparse
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 
 import attrs
 
@@ -62,6 +67,8 @@ LETTERS = {GENERATE: "G", POLICY: "P", CRITIC: "C", REFERENCE: "R", REWARD: "W"}
 ACTING, JUDGING = {POLICY, GENERATE, REFERENCE}, {CRITIC, REWARD}
 
 RESIDENT: Mapping[Seat, Residency] = {POLICY: "resident", CRITIC: "resident"}
+LARGE = ("8x8xA100-80G", "8x8xH100", "128x8xH100", "64x8xH100 + 64x8xA100-80G")
+
 FORMS: Mapping[str, Constraints] = {
     "colocated": Constraints(together=(frozenset(ACTING | JUDGING),), residencies=RESIDENT),
     "split": Constraints(
@@ -110,20 +117,44 @@ def shared(found: Found | None) -> str:
     return " | ".join("".join(LETTERS[seat] for seat in pool.seats) for pool in found.pools)
 
 
+def print_forms(models: Sequence[str], all_nodes: Sequence[int], microbatch_tokens: int) -> None:
+    """Print the seconds a step of each form."""
+    print(f"{'model':7} {'GPUs':>4} " + " ".join(f"{form:>20}" for form in FORMS) + "  shared by")
+    for model in models:
+        for nodes in all_nodes:
+            costs = ModelCosts(target(model, nodes, microbatch_tokens), PPO)
+            found = [best_placement(PPO, costs, form) for form in FORMS.values()]
+            row = " ".join(f"{cell(its):>20}" for its in found)
+            print(f"{model:7} {8 * nodes:4} {row}  {shared(found[-1])}", flush=True)
+
+
+def print_times(models: Sequence[str], microbatch_tokens: int) -> None:
+    """Print what searches take, without a constraint."""
+    print(f"{'model':7} {'machines':28} {'seconds':>7} {'opened':>7} {'refused':>7} {'bounded':>7}")
+    for model in models:
+        for text in LARGE:
+            machines = Machines.parse(text)
+            of = attrs.evolve(target(model, 1, microbatch_tokens), machines=machines)
+            start = time.process_time()
+            found = best_placement(PPO, ModelCosts(of, PPO))
+            seconds = time.process_time() - start
+            assert found, "all of these fit"
+            counts = f"{found.counts.visited:7} {found.counts.refused:7} {found.counts.left:7}"
+            print(f"{model:7} {text:28} {seconds:7.1f} {counts}", flush=True)
+
+
 def main() -> None:
-    """Print the table."""
+    """Print a table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--models", nargs="+", default=list(MODELS), choices=list(MODELS))
     parser.add_argument("--nodes", nargs="+", type=int, default=[1, 2, 4, 8, 12, 16])
     parser.add_argument("--microbatch-tokens", type=int, default=2048)
+    parser.add_argument("--times", action="store_true")
     args = parser.parse_args()
-    print(f"{'model':7} {'GPUs':>4} " + " ".join(f"{form:>20}" for form in FORMS) + "  shared by")
-    for model in args.models:
-        for nodes in args.nodes:
-            costs = ModelCosts(target(model, nodes, args.microbatch_tokens), PPO)
-            found = [best_placement(PPO, costs, form) for form in FORMS.values()]
-            row = " ".join(f"{cell(its):>20}" for its in found)
-            print(f"{model:7} {8 * nodes:4} {row}  {shared(found[-1])}", flush=True)
+    if args.times:
+        print_times(args.models, args.microbatch_tokens)
+    else:
+        print_forms(args.models, args.nodes, args.microbatch_tokens)
 
 
 if __name__ == "__main__":
