@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from inline_snapshot import snapshot
 
+from flowrl.compiler.cost.step import slots, spans
 from flowrl.compiler.forecast import forecast
 from flowrl.compiler.planning import Planned
 from flowrl.compiler.residency import Stay, actions, residency
@@ -46,7 +47,9 @@ def _stay(draw, seat, placed):
     kinds = ["resident", "offload", *(["drop"] if trained else [])]
     asleep, more = draw(st.integers(0, 9)), draw(st.integers(0, 9))
     size = Bytes(asleep + more, asleep)
-    return Stay(seat, draw(st.sampled_from("ab")), draw(st.sampled_from(kinds)), size)
+    wake, sleep, bring = (draw(st.integers(0, 9)) for _ in range(3))
+    pool, kind = draw(st.sampled_from("ab")), draw(st.sampled_from(kinds))
+    return Stay(seat, pool, kind, size, wake, sleep, bring=bring if trained else 0)
 
 
 def unrolled(tasks):
@@ -115,6 +118,26 @@ def test_what_leaves_comes_back_in_every_step(step):
         change[action.pool] += action.times * action.bytes
 
     assert set(change.values()) <= {0}
+
+
+@given(steps())
+def test_actions_take_the_seconds_that_the_step_counts_before_each_op(step):
+    tasks, stays = step
+    together = [attrs.evolve(stay, pool="a") for stay in stays]
+    counted = spans(
+        slots(tasks, [stay.seat for stay in stays], [0] * len(stays)),
+        [1] * len(tasks),
+        [stay.wake for stay in stays],
+        [stay.sleep for stay in stays],
+        [stay.bring for stay in stays],
+        [stay.residency == "drop" for stay in stays],
+    )
+
+    took = dict.fromkeys((task.name for task in tasks), 0)
+    for action in actions(tasks, together):
+        took[action.before] += action.times * action.seconds
+    between = zip(counted.starts, counted.computes, strict=True)
+    assert list(took.values()) == [end - start for start, end in between]
 
 
 @given(steps())
