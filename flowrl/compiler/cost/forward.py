@@ -1,4 +1,4 @@
-"""Seconds of scoring and of updates: passes over packed microbatches."""
+"""Seconds of scoring: a forward pass over packed microbatches."""
 
 from math import ceil
 
@@ -7,7 +7,7 @@ import attrs
 from flowrl.compiler.cost.activations import LOGIT_TRAVEL, Widths
 from flowrl.compiler.cost.phase import Phase
 from flowrl.compiler.cost.rank import BF16, Rank
-from flowrl.compiler.cost.weights import layer_count, shard_count
+from flowrl.compiler.cost.weights import layer_count
 
 BACKWARD, HOOKS = 3.5, 2.3
 """What Python launches for a layer's backward pass, and FSDP's hooks, in forward passes."""
@@ -46,40 +46,14 @@ def score_phase(sequences: float, rank: Rank) -> Phase:
     batch = Batch.of(sequences, rank)
     if not batch.tokens:
         return Phase()
-    once = _forward(batch, rank)
-    gathers = batch.microbatches * _gather(rank)
-    exposed = once.network + _exposed(gathers, once.seconds, batch, rank)
-    phase = Phase(once.compute, once.memory, exposed)
-    return phase + _waits(phase, once, batch, rank, _launches(rank))
+    once = forward_pass(batch, rank)
+    gathers = batch.microbatches * gather(rank)
+    network = once.network + exposed(gathers, once.seconds, batch, rank)
+    phase = Phase(once.compute, once.memory, network)
+    return phase + waits(phase, once, batch, rank, launches_of(rank))
 
 
-def update_phase(sequences: float, passes: int, rank: Rank) -> Phase:
-    """Return the seconds of an update: forward, backward, gradients summed, optimizer.
-
-    The backward pass does twice the forward's operations (Kaplan et al. 2020, arXiv:2001.08361,
-    sec. 2.1), and with checkpointing the layers' forward pass again (Chen et al. 2016,
-    arXiv:1604.06174). A loss that needs all rows first (`passes` of 2) takes a forward pass more.
-    """
-    batch = Batch.of(sequences, rank)
-    if not batch.tokens:
-        return Phase()
-    once, again = _forward(batch, rank), Phase()
-    if rank.settings.checkpointing:
-        again = _forward(attrs.evolve(batch, targets=0.0), rank)
-    work = once * (passes + 2) + again
-    exchange = once.network * (passes + 1) + again.network
-    hidden = batch.microbatches * (_gather(rank) * (passes + 1) + _scatter(rank))
-    busy = work.compute + work.memory
-    sums = _sum_gradients(rank)
-    last = busy / 2 / batch.microbatches
-    exposed = max(_exposed(hidden + sums, busy, batch, rank), sums - last)
-    memory = work.memory + _optimizer(rank)
-    phase = Phase(work.compute, memory, exchange + exposed)
-    launches = _launches(rank, passes, backward=True)
-    return phase + _waits(phase, attrs.evolve(work, network=exchange), batch, rank, launches)
-
-
-def _forward(batch: Batch, rank: Rank) -> Phase:
+def forward_pass(batch: Batch, rank: Rank) -> Phase:
     """Return compute, activations and exchanges of one forward pass over all microbatches."""
     shape, layout = rank.shape, rank.layout
     parts = layout.tp * layout.pp
@@ -100,7 +74,7 @@ def _forward(batch: Batch, rank: Rank) -> Phase:
     )
 
 
-def _waits(phase: Phase, work: Phase, batch: Batch, rank: Rank, launches: float) -> Phase:
+def waits(phase: Phase, work: Phase, batch: Batch, rank: Rank, launches: float) -> Phase:
     """Return the seconds of the start, of stages that wait, and of GPUs that wait for Python.
 
     Pipeline stages wait (pp - 1) microbatches of the `work` (Narayanan et al. 2021,
@@ -111,7 +85,7 @@ def _waits(phase: Phase, work: Phase, batch: Batch, rank: Rank, launches: float)
     return Phase(overhead=rank.speeds.start + stages + max(0.0, host - phase.seconds))
 
 
-def _launches(rank: Rank, forwards: int = 1, *, backward: bool = False) -> float:
+def launches_of(rank: Rank, forwards: int = 1, *, backward: bool = False) -> float:
     """Return what Python launches for a layer and microbatch, in forward passes.
 
     Measured on one H200's host (docs/compiler.md): a backward pass takes 3.5 of a forward; what is
@@ -122,41 +96,21 @@ def _launches(rank: Rank, forwards: int = 1, *, backward: bool = False) -> float
     return kernels + HOOKS * (passes + backward) * (rank.layout.fsdp > 1)
 
 
-def _layer_bytes(rank: Rank, each: int) -> float:
+def layer_bytes(rank: Rank, each: int) -> float:
+    """Return what a layer's numbers take on a rank once gathered, at `each` bytes."""
     return each * layer_count(rank.shape, rank.layout)
 
 
-def _gather(rank: Rank) -> float:
+def gather(rank: Rank) -> float:
     """Return the seconds to gather the weights of all layers for one pass over a microbatch.
 
     ZeRO's third stage (Rajbhandari et al. 2019, arXiv:1910.02054, sec. 7.2.2) gathers them for the
     forward and for the backward pass, and sums gradients once.
     """
     fsdp = rank.along("fsdp")
-    return rank.layers * fsdp.all_gather(_layer_bytes(rank, rank.settings.weight_bytes))
+    return rank.layers * fsdp.all_gather(layer_bytes(rank, rank.settings.weight_bytes))
 
 
-def _scatter(rank: Rank) -> float:
-    fsdp = rank.along("fsdp")
-    return rank.layers * fsdp.reduce_scatter(_layer_bytes(rank, rank.settings.gradient_bytes))
-
-
-def _exposed(seconds: float, busy: float, batch: Batch, rank: Rank) -> float:
+def exposed(seconds: float, busy: float, batch: Batch, rank: Rank) -> float:
     """Return the part of communication that computing doesn't hide: at least one layer's."""
     return max(seconds - busy, seconds / (rank.layers * batch.microbatches))
-
-
-def _sum_gradients(rank: Rank) -> float:
-    """Return the seconds to sum gradients over replicas, from the last backward pass on."""
-    each, settings = shard_count(rank.shape, rank.layout), rank.settings
-    shared = rank.dense_count / rank.layout.fsdp
-    return rank.along("dp").all_reduce(each * settings.gradient_bytes) + rank.along(
-        "ep"
-    ).all_reduce(shared * settings.gradient_bytes)
-
-
-def _optimizer(rank: Rank) -> float:
-    """Return the seconds of AdamW: states read and written, gradients read twice and zeroed."""
-    s = rank.settings
-    each = 2 * s.optimizer_bytes + 3 * s.gradient_bytes + s.weight_bytes
-    return shard_count(rank.shape, rank.layout) * each / rank.hbm

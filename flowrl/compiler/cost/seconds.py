@@ -1,9 +1,10 @@
 """The seconds of one execution of a task."""
 
-from flowrl.compiler.cost.forward import score_phase, update_phase
+from flowrl.compiler.cost.forward import score_phase
 from flowrl.compiler.cost.generate import generate_phase
 from flowrl.compiler.cost.phase import Phase
 from flowrl.compiler.cost.rank import Rank
+from flowrl.compiler.cost.update import update_phase
 from flowrl.compiler.cost.weights import shard_count
 from flowrl.compiler.shapes import ModelShape
 from flowrl.compiler.target import Target
