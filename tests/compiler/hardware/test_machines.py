@@ -73,21 +73,21 @@ def test_a_node_has_the_usual_host_unless_it_is_given():
             "8xA100",
             snapshot("""\
 unknown GPU `A100` in `8xA100` (did you mean `A100-40G` or `A100-80G`?)
-help: known are A100-40G, A100-80G, H100, H200, B200, L40S, A10, RTX4090\
+help: known are {GPUS}\
 """),
         ),
         (
             "8xH10",
             snapshot("""\
 unknown GPU `H10` in `8xH10` (did you mean `H100`?)
-help: known are A100-40G, A100-80G, H100, H200, B200, L40S, A10, RTX4090\
+help: known are {GPUS}\
 """),
         ),
         (
             "H100x8",
             snapshot("""\
 unknown GPU `H100x8` in `H100x8` (did you mean `H100`?)
-help: known are A100-40G, A100-80G, H100, H200, B200, L40S, A10, RTX4090\
+help: known are {GPUS}\
 """),
         ),
         (
@@ -110,11 +110,11 @@ def test_a_text_that_is_no_list_of_machines_is_refused(text, message):
     with pytest.raises(RunFileError) as error:
         Machines.parse(text)
 
-    assert str(error.value) == message
+    assert str(error.value).replace(", ".join(GPUS), "{GPUS}") == message
 
 
 def test_data_sheets_are_named_and_their_numbers_in_range():
-    for gpu in GPUS.values():
+    for gpu in (gpu for name, gpu in GPUS.items() if name != "CPU"):
         assert gpu.source.startswith("https://")
         assert 1e14 < gpu.bf16_flops < 3e15
         assert gpu.pcie_bytes_per_s < gpu.hbm_bytes_per_s
