@@ -125,6 +125,11 @@ class Table:
         fit = [shape for shape in allowed if self.choices(pool, shape) is not None]
         return tuple(sorted(fit, key=lambda shape: (shape.gpus, shape.block)))
 
+    def least_seconds(self, seat: int) -> float:
+        """Return the seconds of a seat's tasks in the largest pool that it fits in by itself."""
+        shapes = self.shapes((seat,))
+        return sum(self.floor((seat,), shapes[-1], seat, None).seconds) if shapes else 0.0
+
     def _fits(self, pool: tuple[Terms, ...], shape: Shape) -> bool:
         return fits(pool, self.capacity(shape))
 

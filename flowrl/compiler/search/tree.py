@@ -56,21 +56,32 @@ class Tree:
 
     Attributes:
         table: what seats and pools cost.
-        order: in which seats are decided: a model's train seat, then those that need its weights,
-            then frozen models.
+        order: in which seats are decided: model by model, the one that takes longest first, since
+            its choices leave the others least; of a model, the seat that trains it.
         place: of each seat in that order.
         gpus: that may be used.
     """
 
     def __init__(self, table: Table) -> None:
         self.table = table
-        seats = range(len(table.seats))
-        self.order = sorted(seats, key=lambda s: (not table.tied[s], table.trainer[s] is not None))
+        self.order = self._heaviest_first()
         self.place = {seat: i for i, seat in enumerate(self.order)}
         size = table.costs.machines.size
         self.gpus = min(table.constraints.most_gpus or size, size)
         self.ranks = cache(self._ranks)
         self.near = cache(self._near)
+
+    def _heaviest_first(self) -> list[int]:
+        table, seats = self.table, range(len(self.table.seats))
+        taken: dict[str, float] = {}
+        for seat in seats:
+            role = table.seats[seat].role
+            taken[role] = max(taken.get(role, 0.0), table.least_seconds(seat))
+        roles = sorted(taken, key=lambda role: (-taken[role], role))
+        place = {role: i for i, role in enumerate(roles)}
+        return sorted(
+            seats, key=lambda s: (place[table.seats[s].role], table.trainer[s] is not None, s)
+        )
 
     def roots(self) -> Iterator[Node]:
         """Yield every way to share pools that the user allows, if each pool fits in some shape."""
