@@ -109,6 +109,12 @@ class GraphBuilder:
             types = op.infer(*(arg.type for arg in args))
         except TypeRuleError as rule:
             raise self._explain(op, rule, args, loc) from None
+        return self._add_typed(op, args, types, loc, pool)
+
+    def _add_typed(
+        self, op: Op, args: Sequence[Value], types: Sequence[Type], loc: Location, pool: str
+    ) -> tuple[Value, ...]:
+        """Append a node whose results have these types."""
         self._consume(op, args, loc)
         results = tuple(new_value(t, op.result_pool(i, pool)) for i, t in enumerate(types))
         return self._append(Node(op, tuple(args), results, loc, pool))
@@ -244,6 +250,12 @@ def _role(value: Value) -> str:
     return value.type.role if isinstance(value.type, ModelType) else str(value.type)
 
 
+def _same_types(args: Sequence[Value], others: Sequence[Value]) -> bool:
+    return len(args) == len(others) and all(
+        a.type is b.type for a, b in zip(args, others, strict=True)
+    )
+
+
 class Rewriter(GraphBuilder):
     """Copies a graph node by node; `rewriter[old]` is the new value of an old one."""
 
@@ -271,10 +283,18 @@ class Rewriter(GraphBuilder):
         op: Op | None = None,
         pool: str | None = None,
     ) -> tuple[Value, ...]:
-        """Copy `node`, by default with the new versions of its arguments, its op and its pool."""
+        """Copy `node`, by default with the new versions of its arguments, its op and its pool.
+
+        The types of the results are inferred anew only if the op or an argument's type is another.
+        """
         args = [self[arg] for arg in node.args] if args is None else args
         pool = node.pool if pool is None else pool
-        results = self.add(op or node.op, args, node.loc, pool)
+        if (op is None or op is node.op) and _same_types(args, node.args):
+            args = [self.resolve(arg, node.op.name, node.loc) for arg in args]
+            types = [value.type for value in node.results]
+            results = self._add_typed(node.op, args, types, node.loc, pool)
+        else:
+            results = self.add(op or node.op, args, node.loc, pool)
         self.new.update(zip(node.results, results, strict=True))
         return results
 

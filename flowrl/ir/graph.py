@@ -3,6 +3,7 @@
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from numbers import Real
 from typing import Any, ClassVar, NoReturn, Protocol
 
@@ -58,9 +59,11 @@ class Op(ABC):
 
     def regions(self) -> Mapping[str, "Graph"]:
         """Return the nested graphs by field name."""
-        fields = attrs.fields(type(self))  # type: ignore[arg-type]
-        values = {field.name: getattr(self, field.name) for field in fields}
-        return {name: value for name, value in values.items() if isinstance(value, Graph)}
+        return {
+            name: value
+            for name in _field_names(type(self))
+            if isinstance(value := getattr(self, name), Graph)
+        }
 
     def captures(self) -> int:
         """Return how many of the last arguments are captured by the nested graphs."""
@@ -90,6 +93,11 @@ class Op(ABC):
     def result_names(self, count: int) -> tuple[str, ...]:
         """Return a name for each of `count` results."""
         return self.results if len(self.results) == count else tuple(map(str, range(count)))
+
+
+@cache
+def _field_names(op: type[Op]) -> tuple[str, ...]:
+    return tuple(field.name for field in attrs.fields(op))  # type: ignore[arg-type]
 
 
 class Arithmetic(Protocol):

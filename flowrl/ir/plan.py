@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -161,23 +162,27 @@ def _value(value: Value) -> dict[str, Any]:
     return {"type": _plain(value.type), "pool": value.pool}
 
 
+@cache
+def _field_names(cls: type) -> tuple[str, ...] | None:
+    """Return the names of an attrs class's fields; None of another class."""
+    return tuple(field.name for field in attrs.fields(cls)) if attrs.has(cls) else None
+
+
 def _plain(value: Any) -> Any:
     """Return attrs instances, enums and tuples as JSON-able data that `_load` reads."""
     if isinstance(value, Graph):
         return {"graph": encode(value)}
     if isinstance(value, Enum):
         return {"enum": _path(type(value)), "value": value.value}
-    if attrs.has(type(value)):
-        fields = {
-            field.name: _plain(getattr(value, field.name))
-            for field in attrs.fields(type(value))
-            if not callable(getattr(value, field.name))
-        }
-        if isinstance(value, Location):
-            fields["file"] = Path(value.file).name
-        return {"class": _path(type(value)), **fields}
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
+    cls: type = type(value)
+    if (names := _field_names(cls)) is not None:
+        given = ((name, getattr(value, name)) for name in names)
+        fields = {name: _plain(item) for name, item in given if not callable(item)}
+        if isinstance(value, Location):
+            fields["file"] = Path(value.file).name
+        return {"class": _path(cls), **fields}
     if isinstance(value, Mapping):
         return {"dict": {name: _plain(item) for name, item in value.items()}}
     return value
