@@ -74,6 +74,7 @@ def plan(
     *,
     cluster: str | None = None,
     lengths: str | None = None,
+    profile: Path | None = None,
     diff: tuple[Path, Path] | None = None,
     json: Annotated[bool, Parameter(negative="")] = False,
     set: Sets = (),
@@ -84,13 +85,14 @@ def plan(
         file: The run file.
         cluster: The GPUs, as in `8xH100` or `2x8xH100 + 8xA100-80G`, instead of the run file's.
         lengths: Tokens of prompts and responses: `256:600`, or `256:600/2048` with a maximum.
+        profile: Speeds that `flowrl profile` measured, instead of the run file's.
         diff: Two run files: print in which lines their plans differ.
         json: Print all of it as JSON, with the lowered graph.
         set: `key=value`, laid over the run file, as in `train.prompts_per_step=256`.
     """
     from flowrl.report.plan import plan_difference, plan_json, plan_text, settings
 
-    sets = (*settings(cluster, lengths), *set)
+    sets = (*settings(cluster, lengths, profile), *set)
     if diff is not None:
         _tell(plan_difference(str(diff[0]), str(diff[1]), sets))
     elif file is not None:
@@ -107,6 +109,7 @@ def simulate(
     *,
     cluster: str | None = None,
     lengths: str | None = None,
+    profile: Path | None = None,
     steps: int = 20,
     seed: int = 0,
     trace: Path | None = None,
@@ -120,6 +123,7 @@ def simulate(
         file: The run file.
         cluster: The GPUs, as in `8xH100` or `2x8xH100 + 8xA100-80G`, instead of the run file's.
         lengths: Tokens of prompts and responses: `256:600`, or `256:600/2048` with a maximum.
+        profile: Speeds that `flowrl profile` measured, instead of the run file's.
         steps: How many.
         seed: Of lengths, rounds, branches and failures.
         trace: A file for what each worker did when, for https://ui.perfetto.dev.
@@ -130,8 +134,36 @@ def simulate(
     from flowrl.report.plan import settings
     from flowrl.report.simulation import simulation_text
 
-    sets = (*settings(cluster, lengths), *set)
+    sets = (*settings(cluster, lengths, profile), *set)
     _tell(simulation_text(str(file), sets, steps, seed, trace, failures, restart))
+
+
+@app.command
+def profile(
+    file: Path,
+    /,
+    *,
+    cluster: str | None = None,
+    lengths: str | None = None,
+    steps: int = 3,
+    out: Path = Path("profile.json"),
+    set: Sets = (),
+) -> None:
+    """Run some steps of a run file, and write the speeds that it reaches, for plans.
+
+    Args:
+        file: The run file.
+        cluster: What it runs on, as in `1xH200` or `1xCPU`, instead of the run file's `machines`.
+        lengths: Tokens of prompts and responses: `256:600`, or `256:600/2048` with a maximum.
+        steps: How many to measure, after one to warm up.
+        out: The profile's file.
+        set: `key=value`, laid over the run file, as in `train.prompts_per_step=256`.
+    """
+    from flowrl.report.plan import settings
+    from flowrl.report.profile import profile_text
+
+    sets = (*settings(cluster, lengths), *set)
+    _tell(profile_text(str(file), sets, steps, out, _tell))
 
 
 @app.command

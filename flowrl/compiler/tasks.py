@@ -70,6 +70,11 @@ class Task:
     loc: str = ""
     weights: str = ""
 
+    @property
+    def phase(self) -> str:
+        """What executors count its seconds as: `generate`, `update` or `score`."""
+        return self.kind if self.kind in ("generate", "update") else "score"
+
     def __str__(self) -> str:
         return f"{self.name} {self.kind} {self.seat.role}"
 

@@ -3,16 +3,14 @@
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from difflib import unified_diff
+from pathlib import Path
 
-from flowrl.compiler.cluster import Cluster
 from flowrl.compiler.emit import emit
 from flowrl.compiler.forecast import Forecast, Occupancy, TaskForecast, forecast
-from flowrl.compiler.planning import Planned, plan_step
+from flowrl.compiler.planning import Planned
 from flowrl.compiler.residency import residency
-from flowrl.compiler.simplify import simplify
-from flowrl.config.check import check_run, trace_run
+from flowrl.config.planned import plan_run
 from flowrl.config.run_file import load_run_file
-from flowrl.config.target import constraints_of, target_of
 from flowrl.errors import RunFileError
 from flowrl.ir.plan import Pool
 from flowrl.ir.program import Traced
@@ -35,9 +33,6 @@ ASLEEP = "z"
 LENGTHS = re.compile(
     r"(?P<prompt>\d+)(/(?P<prompt_max>\d+))?:(?P<response>\d+)(/(?P<response_max>\d+))?"
 )
-PHASES = {"generate": "generate", "update": "update"}
-"""The phase of a kind of task; all others score."""
-
 SPENT = {
     "compute": "in matrices",
     "memory": "on memory traffic",
@@ -85,13 +80,17 @@ def plan_difference(a: str, b: str, sets: Sequence[str]) -> str:
     return found or f"{a} and {b} have the same plan."
 
 
-def settings(cluster: str | None, lengths: str | None) -> tuple[str, ...]:
-    """Return what `--cluster` and `--lengths` set, as `key=value`.
+def settings(
+    cluster: str | None, lengths: str | None, profile: Path | None = None
+) -> tuple[str, ...]:
+    """Return what `--cluster`, `--lengths` and `--profile` set, as `key=value`.
 
     Raises:
         RunFileError: the lengths have another form.
     """
     sets = [] if cluster is None else [f'cluster.machines="{cluster}"']
+    if profile is not None:
+        sets.append(f'workload.profile="{profile.absolute()}"')
     if lengths is not None:
         match = LENGTHS.fullmatch(lengths)
         if not match:
@@ -113,12 +112,7 @@ def planned(file: str, sets: Sequence[str]) -> Planned:
 
 def traced_and_planned(file: str, sets: Sequence[str]) -> tuple[Traced, Planned]:
     """Return the program of a run file as traced, and its plan."""
-    run = load_run_file(file, sets)
-    traced = trace_run(run)
-    graph = simplify(traced.graph, Cluster())
-    check_run(run, graph, traced.program.inputs)
-    target = target_of(run, graph)
-    return traced, plan_step(traced.graph, target, lambda seats: constraints_of(run, seats))
+    return plan_run(load_run_file(file, sets))
 
 
 def _lines(plan: Planned) -> Iterator[str]:
@@ -215,7 +209,7 @@ def _phases(plan: Planned, predicted: Forecast) -> Iterator[str]:
         its = [each for each in predicted.tasks if each.pool == pool.name]
         spent: dict[str, float] = {}
         for each in its:
-            phase = PHASES.get(each.task.kind, "score")
+            phase = each.task.phase
             spent[phase] = spent.get(phase, 0.0) + each.end - each.start
         if not its:
             continue

@@ -4,10 +4,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from flowrl.compiler.planning import Planned
-from flowrl.config.check import trace_run
-from flowrl.config.run_file import load_run_file
 from flowrl.errors import DataError, RunFileError
-from flowrl.report.plan import planned
+from flowrl.report.plan import traced_and_planned
 from flowrl.simulate import RESTART, Failures, Simulation, simulate
 from flowrl.simulate.perfetto import write_trace
 
@@ -38,10 +36,9 @@ def simulation_text(
         FlowrlError: the run file or its program is wrong, nothing fits, or a number is.
     """
     _check(steps, failures, restart)
-    plan = planned(file, sets)
-    inputs = trace_run(load_run_file(file, sets)).inputs
+    traced, plan = traced_and_planned(file, sets)
     failing = Failures(failures * HOUR, restart) if failures else None
-    done = simulate(plan, inputs, steps, seed, failing)
+    done = simulate(plan, traced.inputs, steps, seed, failing)
     if trace is not None:
         _write(done, trace)
     return "\n".join(_lines(plan, done, seed, trace))

@@ -124,7 +124,17 @@ _TABLE = (
         source="https://images.nvidia.com/aem-dam/Solutions/geforce/ada/"
         "nvidia-ada-gpu-architecture.pdf",
     ),
+    GPU(
+        "CPU",
+        memory_bytes=16_384 * MIB,
+        bf16_flops=0.1 * TERA,
+        hbm_bytes_per_s=20 * GIGA,
+        nvlink_bytes_per_s=0,
+        pcie_bytes_per_s=10 * GIGA,
+        network_bytes_per_s=1.25 * GIGA,
+        source="nominal: two cores of a desktop, whose own speeds `flowrl profile` finds out",
+    ),
 )
 
 GPUS: Mapping[str, GPU] = MappingProxyType({gpu.name: gpu for gpu in _TABLE})
-"""The GPUs that run files can name."""
+"""The GPUs that run files can name, and `CPU`: what a run without a GPU is planned on."""

@@ -119,3 +119,8 @@ def test_data_sheets_are_named_and_their_numbers_in_range():
         assert 1e14 < gpu.bf16_flops < 3e15
         assert gpu.pcie_bytes_per_s < gpu.hbm_bytes_per_s
         assert 20e9 < gpu.memory_bytes < 200e9
+
+
+def test_a_cpu_is_planned_on_as_a_gpu_with_nominal_numbers():
+    assert str(Machines.parse("1xcpu")) == "1xCPU"
+    assert GPUS["CPU"].source.startswith("nominal")
