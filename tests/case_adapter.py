@@ -378,7 +378,8 @@ def run_reward_combine(i, p):
 
 
 def run_overlong_penalty(i, p):
-    return {"penalty": lengths.overlong_penalty(torch.tensor(i["lengths"]), **p)}
+    counts = torch.tensor(i["lengths"], dtype=torch.float64)
+    return {"penalty": lengths.overlong_penalty(counts, **p)}
 
 
 def run_balance(i, p):
