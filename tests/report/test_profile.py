@@ -1,0 +1,62 @@
+"""`flowrl profile`: what it says, what it writes, what it refuses."""
+
+import re
+from pathlib import Path
+
+import pytest
+from inline_snapshot import snapshot
+
+from flowrl.compiler.cost import Profile
+from flowrl.errors import FlowrlError
+from flowrl.report.profile import profile_text
+from tests.train.conftest import folder, make_model, model  # noqa: F401
+
+ON_CPU = ('cluster.machines="1xCPU"', "workload.response_tokens=6")
+
+
+def test_measured_phases_stand_beside_predicted_ones(folder, tmp_path):  # noqa: F811
+    said = []
+
+    text = profile_text(folder.write("grpo"), ON_CPU, 1, tmp_path / "profile.json", said.append)
+    shown = re.sub(r" +[\d.]+ m?s\b", " TIME", text).replace(str(tmp_path), "TMP")
+
+    assert re.sub(r"have [\d.]+ tokens", "have N tokens", shown) == snapshot("""\
+grpo on 1xCPU: 1 steps, after 1 to warm up
+phase     predicted  measured
+generate TIME TIME
+score TIME TIME
+update TIME TIME
+a step takes TIME; TIME of it are no model's
+responses have N tokens on average: `[workload] response_tokens` is what plans go by
+TMP/profile.json: plan by `[workload] profile` or `--profile TMP/profile.json`\
+""")
+    assert said == snapshot(["train.jsonl: 8 rows"])
+    assert Profile.load(tmp_path / "profile.json") != Profile()
+
+
+@pytest.mark.parametrize(
+    ("steps", "out", "message"),
+    [
+        (
+            0,
+            "profile.json",
+            snapshot("""\
+`--steps 0` must be above 0
+help: measure 3 or more\
+"""),
+        ),
+        (
+            1,
+            "/nowhere/profile.json",
+            snapshot("""\
+`/nowhere/profile.json` can't be written: its folder isn't there
+help: name a file in a folder that exists: `--out profile.json`\
+"""),
+        ),
+    ],
+)
+def test_what_can_not_be_measured_or_written_is_refused_before_it_runs(steps, out, message):
+    with pytest.raises(FlowrlError) as refused:
+        profile_text("no such file.toml", (), steps, Path(out), print)
+
+    assert str(refused.value) == message
