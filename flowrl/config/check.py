@@ -19,7 +19,7 @@ from flowrl.ops.control import SampleUntil
 from flowrl.ops.correction import corrected
 from flowrl.ops.data import Select
 from flowrl.ops.division import Minibatches
-from flowrl.ops.model import Generate, Score
+from flowrl.ops.model import PLAIN, Generate, Score
 from flowrl.stages import Traced, trace
 from flowrl.user_file import locating
 
@@ -56,9 +56,8 @@ def _corrected(program: Program, run: RunFile) -> Program:
 
 def sampling_of(run: RunFile) -> dict[str, dict[str, Any]]:
     """Return what the run file says of the distribution that each role samples from."""
-    names = ("temperature", "top_p", "top_k", "min_tokens")
     tables = {role: table.generate for role, table in run.engines.roles.items()}
-    given = {role: {n: getattr(t, n) for n in names} for role, t in tables.items()}
+    given = {role: {n: getattr(t, n) for n in PLAIN} for role, t in tables.items()}
     return {role: {n: x for n, x in of.items() if x is not None} for role, of in given.items()}
 
 

@@ -185,6 +185,11 @@ class RewardTable:
         """The names of the rewards that models give."""
         return [name for name, table in self.functions.items() if "model" in table]
 
+    @property
+    def drops_failed(self) -> bool:
+        """Whether the group of a failed reward is dropped."""
+        return self.on_reward_error == "drop_group"
+
 
 @attrs.frozen
 class OptimizerSettings:

@@ -58,7 +58,7 @@ class GraphBuilder:
 
     def axis(self, name: str, made_by: str, loc: Location | None) -> Axis:
         """Return a fresh axis."""
-        return Axis(name, self.root.number(f"axis {name}") + 1, made_by, loc)
+        return Axis(name, self.number(f"axis {name}") + 1, made_by, loc)
 
     def follow(self, values: Sequence[Value]) -> None:
         """Remember the rows of the data among values, for joins by row."""

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NoReturn, Protocol
 import attrs
 
 from flowrl.errors import Location, ProgramError
-from flowrl.ir.types import Axis, ModelType, TensorType, Type
+from flowrl.ir.types import Axis, ModelType, Origin, TensorType, Type
 
 UNPLACED = ""
 """The pool of everything until `place` has run."""
@@ -167,6 +167,11 @@ class Value:
     def axes(self) -> tuple[Axis, ...]:
         """The named axes; none of a number, or of what is no tensor."""
         return self.type.axes if isinstance(self.type, TensorType) else ()
+
+    @property
+    def origin(self) -> Origin | None:
+        """Where log-probabilities come from; none of what is no log-probabilities."""
+        return self.type.origin if isinstance(self.type, TensorType) else None
 
     def __eq__(self, other: object) -> "Value":  # type: ignore[override]
         return Value.arithmetic.binary("equal", self, other)

@@ -18,7 +18,6 @@ from flowrl.ir.graph import Model, Value
 from flowrl.ir.program import Program
 from flowrl.ir.records import Rollouts, fields_of
 from flowrl.ir.trace import bind
-from flowrl.ir.types import TensorType
 from flowrl.ops.data import take
 from flowrl.ops.importance import check_weights, importance_weights
 from flowrl.ops.metrics import watch_weights
@@ -67,9 +66,8 @@ def corrected(
 
 def recompute(builder: GraphBuilder, policy: Model, rollouts: Rollouts) -> Rollouts:
     """Put the trainer's log-probabilities beside the engine's, if the program is corrected."""
-    correction = builder.root.correction
-    origin = _origin(rollouts.logprobs)
-    if correction is None or not origin.temperature:
+    correction, origin = builder.root.correction, rollouts.logprobs.origin
+    if correction is None or origin is None or not origin.temperature:
         return rollouts
     args = policy, rollouts.prompts.context, rollouts.tokens
     (recomputed,) = bind(Logprobs(origin.temperature), *args)
@@ -114,7 +112,7 @@ _weighing: ContextVar[Weighing | None] = ContextVar("weights of the loss", defau
 def weighing(builder: GraphBuilder, model: Model, rollouts: Any) -> Iterator[Weighing | None]:
     """Weigh the terms that are made inside, if `model` sampled and its program is corrected."""
     correction, fields = builder.root.correction, fields_of(rollouts)
-    mine = "recomputed" in fields and _origin(fields["recomputed"]).model == model.role
+    mine = "recomputed" in fields and fields["recomputed"].origin.model == model.role
     token = _weighing.set(Weighing(correction, fields) if correction and mine else None)
     try:
         yield _weighing.get()
@@ -130,10 +128,6 @@ def policy_gradient(
     if weights is None:
         return apply(function, signature, per, args, *more, **fields)
     old = args.get("old")
-    if old is not None and _origin(old) == _origin(weights.fields["logprobs"]):
+    if old is not None and old.origin == weights.fields["logprobs"].origin:
         args = {**args, "old": weights.fields["recomputed"]}
     return weights.weights() * apply(function, signature, per, args, *more, **fields)
-
-
-def _origin(logprobs: Value) -> Any:
-    return logprobs.type.origin if isinstance(logprobs.type, TensorType) else None

@@ -84,7 +84,7 @@ def minibatches(
     one_of("minibatches", "balance", balance, ("sequences", "tokens"))
     builder, leaves = builder_of([batch.tokens], "minibatches"), flatten(batch)[0]
     axes = fresh_axes(builder, leaves, "minibatches", whole=by == "group")
-    number = builder.root.number("draw")
+    number = builder.number("draw")
     division = Minibatches(sequences, epochs, by, axes, balance, number)
     return _divided(division, batch, counts_context=balance == "tokens")
 

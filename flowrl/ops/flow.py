@@ -8,17 +8,10 @@ from flowrl.ir.builder import GraphBuilder
 from flowrl.ir.graph import Graph, Value
 from flowrl.ir.records import flatten, leaf_names, same_structure, shown
 from flowrl.ir.trace import bind, builder_of, trace_region
-from flowrl.ir.types import (
-    MinibatchesType,
-    ModelType,
-    f32,
-)
+from flowrl.ir.types import MinibatchesType, ModelType, f32
 from flowrl.ops.control import Cond, Scan
 from flowrl.ops.division import Batches
-from flowrl.ops.expect import (
-    expect,
-    metric_names,
-)
+from flowrl.ops.expect import expect, metric_names
 
 C = TypeVar("C")
 T = TypeVar("T")

@@ -7,17 +7,19 @@ from flowrl.errors import Location, ProgramError
 from flowrl.ir.graph import Model, Value
 from flowrl.ir.records import RECORDS, Prompts, Rollouts, fields_of, shown
 from flowrl.ir.trace import bind, builder_of
-from flowrl.ir.types import TensorType
 from flowrl.ops.correction import recompute, take_rollouts
 from flowrl.ops.data import fresh_axes
-from flowrl.ops.expect import (
-    at_least_one,
-    expect,
-    in_interval,
-    outside_loss,
-    refuse,
+from flowrl.ops.expect import at_least_one, expect, in_interval, outside_loss, refuse
+from flowrl.ops.model import (
+    PLAIN,
+    BootstrapValues,
+    Collision,
+    Generate,
+    Logprobs,
+    Rewards,
+    Score,
+    Values,
 )
-from flowrl.ops.model import BootstrapValues, Collision, Generate, Logprobs, Rewards, Score, Values
 
 
 def generate(
@@ -56,9 +58,8 @@ def generate(
     expect("generate", "policy", policy, Model)
     expect("generate", "prompts", prompts, Prompts)
     builder = builder_of([policy], "generate")
-    silent = builder.root.sampling.get(policy.role, {})
     outside_loss("generate", builder)
-    defaults = {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "min_tokens": 0, **silent}
+    defaults = {**PLAIN, **builder.root.sampling.get(policy.role, {})}
     given = dict(temperature=temperature, top_p=top_p, top_k=top_k, min_tokens=min_tokens)
     chosen: dict[str, Any] = {k: defaults[k] if v is None else v for k, v in given.items()}
     at_least_one("generate", "n", n, "n counts the samples of each prompt")
@@ -69,10 +70,8 @@ def generate(
     stops = _stops(stop)
     loc = Location.of_caller()
     axes = (builder.axis("sample", "generate", loc), builder.axis("token", "generate", loc))
-    number = builder.root.number("draw")
-    op = Generate(
-        n=n, **chosen, max_tokens=max_tokens, stop=stops, axes=axes, number=number
-    )  # fmt: skip
+    number = builder.number("draw")
+    op = Generate(n=n, **chosen, max_tokens=max_tokens, stop=stops, axes=axes, number=number)
     builder.root.sizes[axes[0]] = n
     rollouts = Rollouts(prompts, *bind(op, policy, prompts.context, prompts.rows))
     return recompute(builder, policy, rollouts)
@@ -210,15 +209,8 @@ def score(
         return rollouts, _rewards(by, rollouts, per)
     builder = builder_of([rollouts.tokens], "score")
     outside_loss("score", builder)
-    pairs = fresh_axes(
-        builder,
-        [rollouts.prompts.rows, rollouts.tokens, rollouts.prompts.context],
-        "score",
-        whole=True,
-    )
-    origin = (
-        rollouts.logprobs.type.origin if isinstance(rollouts.logprobs.type, TensorType) else None
-    )
+    scored = [rollouts.prompts.rows, rollouts.tokens, rollouts.prompts.context]
+    pairs, origin = fresh_axes(builder, scored, "score", whole=True), rollouts.logprobs.origin
     axis = builder.axis("reward", "score", loc) if names else None
     models = builder.models_of(names or (by,))
     given = [_rewards(model, rollouts, "sample") for model in models.values()]
@@ -236,5 +228,5 @@ def _rewards(model: Value, rollouts: Rollouts, per: str) -> Value:
 def temperature_of(rollouts: Any) -> float:
     """Return the temperature that rollouts were sampled at; 1 for greedy ones and for data."""
     logprobs = fields_of(rollouts).get("logprobs")
-    origin = logprobs.type.origin if logprobs is not None else None
+    origin = None if logprobs is None else logprobs.origin
     return origin.temperature or 1.0 if origin else 1.0

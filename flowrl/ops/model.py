@@ -1,5 +1,6 @@
 """The op kinds that run a model or the outside world; engines and reward workers perform them."""
 
+from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 import attrs
@@ -22,16 +23,26 @@ from flowrl.ir.types import (
 Head = Literal["lm", "value", "lm+value", "reward", "token_reward"]
 """What stands on a model's last layer; "lm+value" is a language model that is its own critic."""
 
+HEAD_OF: Mapping[str, Head] = {
+    "values": "value",
+    "rewards": "reward",
+    "token_rewards": "token_reward",
+}
+"""The head that gives an output of a model; all others are of a language model."""
+
+PLAIN: Mapping[str, float] = {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "min_tokens": 0}
+"""What changes the distribution that is sampled from, and the values that leave it as it is."""
+
 
 class ModelOp(Op):
     """An op whose first argument is a model."""
 
     use: str
     """`generate`, `train` or `score`: what the model is used for."""
-    head: ClassVar[str] = ""
-    """The head of the model that it reads, if it matters which: `lm`, `value`, ..."""
+    head: ClassVar[Head | None] = None
+    """The head of the model that it reads, if it matters which."""
 
-    def heads(self) -> set[str]:
+    def heads(self) -> set[Head]:
         """Return the heads of the model that it reads."""
         return {self.head} if self.head else set()
 
@@ -85,8 +96,7 @@ class Generate(ModelOp):
 
     def attributes(self) -> dict[str, Any]:
         """Return what departs from plain sampling, and `n`."""
-        plain = {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "min_tokens": 0}
-        shown = {k: v for k, v in super().attributes().items() if v != plain.get(k)}
+        shown = {k: v for k, v in super().attributes().items() if v != PLAIN.get(k)}
         return {k: v for k, v in shown.items() if v is not None}
 
 
@@ -161,7 +171,7 @@ class Rewards(ModelOp):
     per: str
     use = "score"
 
-    def heads(self) -> set[str]:
+    def heads(self) -> set[Head]:
         """A head of one number a sample, or a token."""
         return {"token_reward" if self.per == "token" else "reward"}
 
@@ -227,10 +237,9 @@ class Update(ModelOp):
         names = [n.removeprefix(NEW) for n, _ in self.loss.inputs if n.startswith(NEW)]
         return tuple(name for name in names if name != "version")
 
-    def heads(self) -> set[str]:
+    def heads(self) -> set[Head]:
         """Those that give what the loss reads."""
-        of = {"values": "value", "rewards": "reward", "token_rewards": "token_reward"}
-        return {of.get(name, "lm") for name in self.reads}
+        return {HEAD_OF.get(name, "lm") for name in self.reads}
 
     def result_names(self, count: int) -> tuple[str, ...]:
         """The model, and its statistics."""

@@ -9,15 +9,7 @@ from flowrl.ir.builder import GraphBuilder
 from flowrl.ir.graph import NEW, Model, Value
 from flowrl.ir.records import RECORDS, shown
 from flowrl.ir.trace import bind, builder_of, trace_region
-from flowrl.ir.types import (
-    DType,
-    ModelType,
-    Origin,
-    TensorType,
-    Type,
-    f32,
-    i32,
-)
+from flowrl.ir.types import DType, ModelType, Origin, TensorType, Type, f32, i32
 from flowrl.ops.correction import weighing
 from flowrl.ops.expect import LOSS, expect, metric_names, outside_loss
 from flowrl.ops.forward import temperature_of

@@ -76,7 +76,7 @@ def sample_until(
     graph, captured = trace_region("draw", build, builder, {old: hint for old, _ in pairs.axes})
     values = [value for _, value in graph.outputs]
     batch, rest = (fresh_axes(builder, values, "sample_until", whole=True) for _ in range(2))
-    number = builder.root.number("draw")
+    number = builder.number("draw")
     source = _data_input(builder, prompts)
     left = carried_rows("sample_until", surplus, trees[0]) if surplus and capacity else []
     op = SampleUntil(

@@ -1,7 +1,5 @@
 """What a graph does with each of its models."""
 
-from typing import cast
-
 import attrs
 
 from flowrl.errors import EngineError
@@ -35,10 +33,14 @@ class Uses:
         return any(isinstance(node.op, Update) for node in self.nodes)
 
     @property
+    def learns(self) -> bool:
+        """Whether its weights change: it is updated, or averaged with a model that may be."""
+        return self.trains or any(isinstance(node.op, Ema) for node in self.nodes)
+
+    @property
     def reads_tokens(self) -> Node | None:
         """The first op that needs the tokens themselves; one reward a sample may be of a text."""
-        judging = (n for n in self.nodes if isinstance(n.op, Rewards) and n.op.per == "sample")
-        texts = set(judging)
+        texts = {n for n in self.nodes if isinstance(n.op, Rewards) and n.op.per == "sample"}
         return next((node for node in self.nodes if node not in texts), None)
 
     @property
@@ -64,16 +66,15 @@ class Uses:
 
 
 def _heads(node: Node) -> set[Head]:
-    return cast(set[Head], node.op.heads()) if isinstance(node.op, ModelOp) else set()
+    return node.op.heads() if isinstance(node.op, ModelOp) else set()
 
 
 def uses_of(graph: Graph) -> dict[str, Uses]:
     """Return what a graph and those inside it do with each role, none left out."""
     found: dict[str, list[Node]] = {}
-    for inner in graph.nested():
-        for node in inner.nodes:
-            for role in sorted(_roles(node)):
-                found.setdefault(role, []).append(node)
+    for node in graph.walk():
+        for role in sorted(_roles(node)):
+            found.setdefault(role, []).append(node)
     averaged: dict[str, list[Node]] = {role: [] for role in found}
     for role, nodes in found.items():
         for node in nodes:
@@ -91,8 +92,6 @@ def _roles(node: Node) -> set[str]:
 def tokenizing_role(graph: Graph) -> str:
     """Return the role whose tokens the graph's are: one that samples, trains, or any."""
     uses = uses_of(graph)
-    for wanted in ("generates", "trains"):
-        found = next((role for role, of in uses.items() if getattr(of, wanted)), None)
-        if found:
-            return found
-    return next(iter(uses), "")
+    sampled = [role for role, its in uses.items() if its.generates]
+    trained = [role for role, its in uses.items() if its.trains]
+    return next(iter([*sampled, *trained, *uses]), "")

@@ -133,7 +133,7 @@ def _against_sampler(new: Any, fields: dict[str, Any], mask: Value) -> dict[str,
     sampled, version = fields.get("logprobs"), fields.get("version")
     if sampled is None or version is None or not new.reads("logprobs"):
         return {}
-    ours, theirs = new.logprobs.type.origin, sampled.type.origin
+    ours, theirs = new.logprobs.origin, sampled.origin
     if theirs is None or theirs.distribution != ours.distribution or theirs.model != ours.model:
         return {}
     args = {"new": new.logprobs, "sampled": sampled, "mask": mask}

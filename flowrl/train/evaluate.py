@@ -14,6 +14,7 @@ from flowrl.config.schema import EvalTable
 from flowrl.data.dataset import Dataset
 from flowrl.data.tokenizer import load_tokenizer
 from flowrl.errors import RunFileError
+from flowrl.ops.uses import tokenizing_role
 from flowrl.runtime.executor import Executor, LocalExecutor
 from flowrl.runtime.host import Handle, Host, Resident
 from flowrl.runtime.local import (
@@ -25,7 +26,7 @@ from flowrl.runtime.local import (
 )
 from flowrl.stages import Lowered, trace
 from flowrl.train.opening import EVALUATION, DataOpening, OpenRewards, RewardOpening
-from flowrl.train.prepare import load_tokenizers, lower, reader, role_setup
+from flowrl.train.prepare import load_tokenizers, lower, role_setup
 
 
 @attrs.frozen(eq=False)
@@ -84,7 +85,7 @@ def open_evaluation(
         sampling={"policy": setup.sampling},
         decoders=tokenizers,
         score=rewards.score(EVALUATION),
-        drop_failed=run.reward.on_reward_error == "drop_group",
+        drop_failed=run.reward.drops_failed,
         sequences_per_block={"policy": setup.sequences_per_block},
         seed=seed_of(run),
     )
@@ -158,7 +159,7 @@ def eval_checkpoint(
         raise RunFileError(
             f"{path} has no [eval]", hint="add `[eval]`, with `[eval.data]` for what differs"
         )
-    role = reader(lower(run))
+    role = tokenizing_role(lower(run).graph)
     setup = role_setup(run, role)
     spec = attrs.evolve(setup.model, path=str(_folder(checkpoint, role)))
     lowered = lower_evaluation(run, run.eval, attrs.evolve(setup, model=spec))

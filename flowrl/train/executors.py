@@ -9,6 +9,7 @@ import attrs
 
 from flowrl.config.run_file import RunFile
 from flowrl.errors import RunFileError
+from flowrl.ops.uses import tokenizing_role
 from flowrl.runtime.executor import Executor
 from flowrl.stages import Lowered
 from flowrl.train.evaluate import (
@@ -19,7 +20,7 @@ from flowrl.train.evaluate import (
 )
 from flowrl.train.folder import open_folder
 from flowrl.train.opening import TRAINING, DataOpening, RewardOpening
-from flowrl.train.prepare import load_tokenizers, reader
+from flowrl.train.prepare import load_tokenizers
 
 Say = Callable[[str], None]
 
@@ -60,7 +61,7 @@ def opened(run: RunFile, lowered: Lowered, say: Say) -> AbstractContextManager[O
 
 @contextmanager
 def _here(run: RunFile, lowered: Lowered, say: Say) -> Iterator[Opened]:
-    tokenizers, role = load_tokenizers(lowered), reader(lowered)
+    tokenizers, role = load_tokenizers(lowered), tokenizing_role(lowered.graph)
     with closing(RewardOpening.of(run)()) as rewards:
         data = DataOpening.of(run, lowered, tokenizers)(rewards.columns)
         for each in data.values():
@@ -73,7 +74,7 @@ def _here(run: RunFile, lowered: Lowered, say: Say) -> Iterator[Opened]:
             rows_per_step=run.train.prompts_per_step,
             tokenizers=tokenizers,
             score=rewards.score(TRAINING),
-            drop_failed=run.reward.on_reward_error == "drop_group",
+            drop_failed=run.reward.drops_failed,
             seed=run.train.seed,
             threads=run.engines.threads,
         ).executor

@@ -9,13 +9,13 @@ import attrs
 from flowrl.compiler.cluster import Cluster
 from flowrl.config.run_file import RunFile
 from flowrl.config.schema import PoolSpec
+from flowrl.ops.uses import tokenizing_role
 from flowrl.runtime.job import Job, Loan
 from flowrl.runtime.pools import Pools, PoolSize, RaySpec, started
 from flowrl.runtime.ray_executor import RayExecutor
 from flowrl.stages import Lowered
 from flowrl.train.evaluate import evaluation_tokenizers, lower_evaluation, seed_of
 from flowrl.train.opening import EVALUATION, TRAINING, DataOpening, RewardOpening
-from flowrl.train.prepare import reader
 
 
 def pools_of(run: RunFile, cluster: Cluster) -> AbstractContextManager[Pools]:
@@ -55,13 +55,13 @@ def executors(
         data=DataOpening.of(run, lowered, tokenizers),
         rewards=RewardOpening.of(run),
         seed=run.train.seed,
-        drop_failed=run.reward.on_reward_error == "drop_group",
+        drop_failed=run.reward.drops_failed,
         threads=run.engines.threads,
     )
     training = RayExecutor(job, pools)
     if run.eval is None:
         return training, None
-    role = reader(lowered)
+    role = tokenizing_role(lowered.graph)
     cluster = lowered.cluster.of_one(role, "policy", run.reward.models)
     scored = lower_evaluation(run, run.eval, lowered.models[role], cluster)
     own = attrs.evolve(

@@ -14,6 +14,7 @@ from flowrl.data.spec import DataSpec, RowKind
 from flowrl.ir.program import Kind as InputKind
 from flowrl.ops.control import SampleUntil
 from flowrl.ops.model import Score
+from flowrl.ops.uses import tokenizing_role
 from flowrl.rewards.pool import RewardPool
 from flowrl.rewards.routes import Routes
 from flowrl.rewards.scores import Policy
@@ -22,7 +23,6 @@ from flowrl.rewards.spec import RewardSpec
 from flowrl.runtime.host import ScoreFunction
 from flowrl.stages import Lowered
 from flowrl.train.loggers import SampleLog
-from flowrl.train.prepare import reader
 
 KINDS: dict[str, RowKind] = {"Prompts": "prompts", "Examples": "examples", "Pairs": "pairs"}
 
@@ -128,12 +128,12 @@ class DataOpening:
         inputs = {s.name: s.data for s in lowered.traced.inputs if s.kind is InputKind.DATA}
         keys = check_inputs(run, lowered.traced.inputs)
         specs = {n: (run.structure(DataSpec, key), KINDS[inputs[n]]) for n, key in keys.items()}
-        ops = [node.op for inner in lowered.graph.nested() for node in inner.nodes]
+        ops = [node.op for node in lowered.graph.walk()]
         scored = any(isinstance(op, Score) for op in ops)
         until = any(isinstance(op, SampleUntil) for op in ops)
         return cls(
             specs,
-            tokenizers[reader(lowered)],
+            tokenizers[tokenizing_role(lowered.graph)],
             run.train.seed,
             run.resolve("."),
             scored,

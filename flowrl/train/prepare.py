@@ -8,7 +8,7 @@ from flowrl.config.check import check_run, cluster_of, trace_run
 from flowrl.config.run_file import RunFile
 from flowrl.data.tokenizer import load_tokenizer
 from flowrl.errors import DataError
-from flowrl.ops.uses import tokenizing_role, uses_of
+from flowrl.ops.uses import uses_of
 from flowrl.runtime.engine import Sampling
 from flowrl.runtime.local import RoleSetup
 from flowrl.runtime.models import ModelSpec
@@ -81,8 +81,3 @@ def load_tokenizers(lowered: Lowered) -> dict[str, Any]:
     tokenizers = {role: made[path] for role, path in paths.items()}
     check_tokenizers(lowered.graph, tokenizers)
     return tokenizers
-
-
-def reader(lowered: Lowered) -> str:
-    """Return the role whose tokenizer reads the data."""
-    return tokenizing_role(lowered.graph)

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import torch
@@ -14,7 +13,7 @@ from flowrl.functional.ragged import Ragged
 from flowrl.ir.graph import Model
 from flowrl.ir.records import Buffer, Prompts, flatten
 from flowrl.ir.types import DType, ModelType, TensorType, f32, i32
-from flowrl.ops.model import Head
+from flowrl.ops.model import PLAIN, Head
 from flowrl.rewards.pool import RewardPool
 from flowrl.rewards.scoring import score_function
 from flowrl.rewards.spec import RewardSpec
@@ -61,7 +60,6 @@ class EagerSession:
         specs = {name: RewardSpec(function=f) for name, f in self.functions.items()}
         self.pool = RewardPool(specs, workers=0, folder=Path.cwd())
         self.host = Host(seed=seed, score=score_function(self.pool, "fail"))
-        self.host.generators, self.host.sampling, self.host.decoders = {}, {}, {}
         self.builder = Session(self.host)
         self.tokenizer: Any = None
         self.judges: dict[str, tuple[str, Any]] = {}
@@ -100,8 +98,7 @@ class EagerSession:
             made = {role: load("generate", "hf")(spec, self.tokenizer)}
             self.host.generators = {**self.host.generators, **made}
             self.host.sampling = {**self.host.sampling, role: self.sampling}
-            names = ("temperature", "top_p", "top_k", "min_tokens")
-            shape = {name: getattr(self.sampling, name) for name in names}
+            shape = {name: getattr(self.sampling, name) for name in PLAIN}
             self.builder.sampling = {**self.builder.sampling, role: shape}
             self.host.decoders = {**self.host.decoders, role: self.tokenizer}
         value = self.builder.value(ModelType(role), Handle(resident, 0))
@@ -155,12 +152,7 @@ class EagerSession:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
 

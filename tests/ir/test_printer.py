@@ -87,7 +87,7 @@ graph step
   %0: f32[example, token] = float(%examples.mask)
   %1: f32[example] = mean(%0, %examples.mask) {over=token}
   %2: f32[] = mean(%1)
-  %3: minibatches[example'2, context'2, token'2] = minibatches(%examples.context) {sequences=8, epochs=2, by=group}
+  %3: minibatches[example'2, context'2, token'2] = minibatches(%examples.tokens) {sequences=8, epochs=2, by=group}
   %4 = scan(%3, %2, %examples.context, %examples.rows, %examples.tokens, %examples.mask, %1)
       .carry: f32[]
       .stats.share: f32[turn]
