@@ -227,7 +227,7 @@ class _Forecaster:
             self.found.seats[seat].residency,
             self._memory(seat).awake(self.found.seats[seat].residency).items,
             {str(s): self._memory(s).asleep(self.found.seats[s].residency).total for s in others},
-            min(self.target.machines.gpu(rank).memory_bytes for rank in self.pools[pool].ranks),
+            min(self.target.machines.gpu(rank).usable_bytes for rank in self.pools[pool].ranks),
         )
 
     def _memory(self, seat: Seat) -> Memory:

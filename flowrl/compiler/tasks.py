@@ -1,7 +1,6 @@
 """What a step does: the ops that run models, and what moves; how often, on how many sequences."""
 
-from collections.abc import Sequence
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import ceil, prod
 
 import attrs

@@ -18,6 +18,9 @@ from flowrl.ir.layout import Layout
 from flowrl.ops.uses import Uses, uses_of
 
 BYTES = {"float32": 4, "bfloat16": 2, "float64": 8}
+DIVIDED = {"train": ("fsdp", "dp"), "score": ("fsdp", "dp")}
+"""The axes over which the trainer's engine divides weights."""
+
 MOMENTS = 8
 """Bytes of AdamW's two running means of one weight, in float32."""
 
@@ -56,7 +59,7 @@ def constraints_of(run: RunFile, seats: tuple[Seat, ...]) -> Constraints:
     pools, all is open.
     """
     if not run.cluster.pools:
-        return Constraints()
+        return Constraints(axes=DIVIDED)
     cluster = cluster_of(run)
     layouts = {seat: cluster.layout_of(seat.role, seat.use) for seat in seats}
     pools = {seat: cluster.pool_of(seat.role, seat.use) for seat in seats}
@@ -64,6 +67,7 @@ def constraints_of(run: RunFile, seats: tuple[Seat, ...]) -> Constraints:
         pools=pools,
         gpus={pool.name: pool.gpus for pool in cluster.pools if pool.gpus},
         layouts={seat: Layout.parse(text) for seat, text in layouts.items() if text},
+        axes=DIVIDED,
         residencies={
             seat: given[name]
             for seat in seats

@@ -226,7 +226,7 @@ def test_a_placement_that_does_not_fit_is_refused_with_the_cheapest_fix():
 the step doesn't fit on 8xH100: of all placements, the one that lacks least needs # GB more than the # GB of a GPU
   on 8 GPUs, while policy.train (fsdp8, resident) works: weights # GB, gradients # GB, optimizer # GB, activations # GB, engine # GB, buffers # GB
   and meanwhile policy.generate (tp2 x dp4, resident) # GB, reward.score (dp8, resident) # GB, reference.score (dp8, resident) # GB, critic.train (fsdp8, resident) # GB
-help: leave pools, layouts and residency to the search: a step of # s; or leave residency to the search (# s); or checkpoint activations (# s)\
+help: leave pools, layouts and residency to the search: a step of # s; or leave residency to the search (# s)\
 """)
 
 

@@ -45,7 +45,7 @@ def at_once(rank: Rank, sequences: float) -> float:
     """Return how many sequences an engine runs at once, of a task's `sequences` in all engines."""
     s, shared = rank.settings, sharing(rank.workload, sequences)
     weights = s.weight_bytes * shard_count(rank.shape, rank.layout)
-    tokens = s.kv_share * (rank.gpu.memory_bytes - GRAPHS - weights) / token_bytes(rank)
+    tokens = s.kv_share * (rank.gpu.usable_bytes - GRAPHS - weights) / token_bytes(rank)
     running = max(1.0, sequences / rank.batches)
     for _ in range(2):  # fewer that run have a higher peak each
         running = max(1.0, min(running, tokens / peak_tokens(rank.workload, running, shared)))

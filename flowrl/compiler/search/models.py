@@ -75,7 +75,7 @@ class ModelCosts:
     def capacity(self, ranks: range) -> tuple[int, int]:
         """Return the bytes of a GPU, and its share of the host's."""
         node = self.machines.nodes[self.machines.node(ranks[0])]
-        return node.gpu.memory_bytes, node.host_memory_bytes // node.count
+        return node.gpu.usable_bytes, node.host_memory_bytes // node.count
 
     def wake(self, use: Use, residency: Residency) -> tuple[float, float]:
         """Return the seconds between host and GPUs."""

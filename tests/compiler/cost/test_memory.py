@@ -74,7 +74,7 @@ def test_an_engine_holds_the_caches_of_all_that_it_runs_at_once():
 def test_an_engine_takes_no_more_than_its_share_of_what_is_free():
     its = target(sequences=None)
     one = memory(GENERATE, SEVEN, Layout(), range(1), its, 10**6)
-    free = 81_559 * 2**20 - 2e9 - one.weights
+    free = 0.95 * 81_559 * 2**20 - 2e9 - one.weights
 
     assert one.kv_cache == pytest.approx(0.9 * free, rel=1e-3)
 
