@@ -10,7 +10,7 @@ from flowrl.functional.ragged import Ragged
 from flowrl.ir.builder import GraphBuilder
 from flowrl.ir.graph import Model, Node, Op, Value
 from flowrl.ir.types import ModelType, TensorType, Type
-from flowrl.runtime.carried import no_rows
+from flowrl.runtime.carry import no_rows
 from flowrl.runtime.host import Host
 from flowrl.runtime.interpret import Interpreter
 from flowrl.runtime.origins import SampleError, named

@@ -1,25 +1,27 @@
-"""The local executor: runs the steps of a plan in this process."""
+"""What runs a plan step by step, and the executor that does so in this process."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
 import attrs
-import torch
 
 from flowrl.errors import EngineError
-from flowrl.ir.graph import Graph, Value
+from flowrl.ir.graph import Graph
 from flowrl.ir.program import Input, Kind
-from flowrl.ir.records import Buffer, flatten, leaf_names
-from flowrl.ir.types import TensorType
-from flowrl.runtime.carried import buffer_inputs, no_rows, write_rows
+from flowrl.runtime.carry import (
+    Carry,
+    buffers_of,
+    carried,
+    first_value,
+    next_carry,
+    no_rows,
+    write_rows,
+)
 from flowrl.runtime.host import Handle, Host
 from flowrl.runtime.interpret import Interpreter
 from flowrl.runtime.rows import Cursor, fields
-
-Carry = dict[str, Any]
-"""The models, by role, and the values of `fl.Carry` arguments, by name."""
 
 
 @attrs.frozen(eq=False)
@@ -88,7 +90,7 @@ class LocalExecutor:
                 resident = self.host.models[spec.name]
                 carry[spec.name] = Handle(resident, resident.version)
             if spec.kind is Kind.CARRY:
-                carry[spec.name] = first_value(spec, self.graph, _no_rows)
+                carry[spec.name] = first_value(spec, self.graph, lambda _, *kind: no_rows(*kind))
         return carry
 
     def step(self, carry: Carry, data: Mapping[str, Cursor], step: int) -> Step:
@@ -118,11 +120,7 @@ class LocalExecutor:
         outputs = Interpreter(self.host).run(self.graph, known)
         named = dict(zip((name for name, _ in self.graph.outputs), outputs, strict=True))
         return Step(
-            {
-                spec.name: next_carry(spec, carry, named)
-                for spec in self.inputs
-                if spec.name in carry
-            },
+            {s.name: next_carry(s, carry, named) for s in self.inputs if s.name in carry},
             {**metrics_of(named), **self.host.counts},
             dict(self.host.seconds),
             time.perf_counter() - start,
@@ -145,44 +143,6 @@ class LocalExecutor:
     def versions(self, role: str, carry: Carry) -> tuple[int, int]:
         """Return the version of a role that its generator has, and that of a carry."""
         return self.host.loaded[role][1], carry[role].version
-
-
-def first_value(spec: Input, graph: Graph, no_rows: Callable[[Value], Any]) -> Any:
-    """Return a carried value before the first step; of a buffer, its rows by graph input."""
-    if not isinstance(spec.initial, Buffer):
-        return spec.initial
-    return {name: no_rows(value) for name, value in buffer_inputs(graph, spec.name).items()}
-
-
-def buffers_of(inputs: Sequence[Input], carry: Carry) -> dict[str, dict[str, Any]]:
-    """Return the carried buffers, by the name of their argument."""
-    return {spec.name: carry[spec.name] for spec in inputs if isinstance(spec.initial, Buffer)}
-
-
-def _no_rows(value: Value) -> Any:
-    assert isinstance(value.type, TensorType)
-    return no_rows(value.type.dtype, len(value.axes))
-
-
-def carried(spec: Input, carry: Carry) -> dict[str, Any]:
-    """Return the values of the graph's inputs that a model or carried value makes."""
-    if spec.kind is Kind.MODEL:
-        return {spec.name: carry.get(spec.name)}
-    if isinstance(spec.initial, Buffer):
-        return dict(carry[spec.name])
-    leaves, names = flatten(carry[spec.name])[0], leaf_names(carry[spec.name], spec.name)
-    tensors = [torch.as_tensor(x, dtype=torch.get_default_dtype()) for x in leaves]
-    return dict(zip(names, tensors, strict=True))
-
-
-def next_carry(spec: Input, carry: Carry, named: Mapping[str, Any]) -> Any:
-    """Return a model or carried value after a step, of the graph's outputs by name."""
-    if spec.kind is Kind.MODEL:
-        return named.get(spec.name, carry[spec.name])
-    if isinstance(spec.initial, Buffer):
-        return {name: named[name] for name in carry[spec.name]}
-    unflatten = flatten(carry[spec.name])[1]
-    return unflatten([float(named[name]) for name in leaf_names(carry[spec.name], spec.name)])
 
 
 def metrics_of(named: Mapping[str, Any]) -> dict[str, float]:

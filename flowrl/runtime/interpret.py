@@ -10,7 +10,7 @@ from flowrl.ir.graph import Graph, Node, Op
 from flowrl.ops import buffer, data, model, move
 from flowrl.ops.division import Microbatches, Minibatches
 from flowrl.ops.tensor import Constant, TensorOp
-from flowrl.runtime import carried, division, loops, perform, selection, tensors
+from flowrl.runtime import carry, division, loops, perform, selection, tensors
 from flowrl.runtime.host import Host, Path
 from flowrl.runtime.origins import SampleError, named
 from flowrl.runtime.rows import fields
@@ -104,7 +104,7 @@ def _take(it: Interpreter, node: Node, args: list[Any], path: Path) -> Sequence[
 def _append(it: Interpreter, node: Node, args: list[Any], path: Path) -> Sequence[Any]:
     assert isinstance(node.op, buffer.Append)
     earlier, later = args
-    return (carried.append(earlier, later, node.op.capacity, node.args[1].axes),)
+    return (carry.append(earlier, later, node.op.capacity, node.args[1].axes),)
 
 
 def _align(it: Interpreter, node: Node, args: list[Any], path: Path) -> Sequence[Any]:

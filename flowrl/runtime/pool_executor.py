@@ -5,22 +5,22 @@ from collections.abc import Mapping
 from operator import attrgetter
 from typing import Any
 
-from flowrl.ir.graph import Graph, Value
+from flowrl.ir.graph import Graph
 from flowrl.ir.program import Input, Kind
-from flowrl.ir.types import TensorType, f32
+from flowrl.ir.types import DType, f32
 from flowrl.ops.model import Generate
 from flowrl.ops.uses import uses_of
-from flowrl.runtime.carried import no_rows, write_rows
-from flowrl.runtime.controller import EXAMPLES, IDS, PROMPTS, Controller, Held, Place
-from flowrl.runtime.executor import (
+from flowrl.runtime.carry import (
     Carry,
-    Step,
     buffers_of,
     carried,
     first_value,
-    metrics_of,
     next_carry,
+    no_rows,
+    write_rows,
 )
+from flowrl.runtime.controller import EXAMPLES, IDS, PROMPTS, Controller, Held, Place
+from flowrl.runtime.executor import Step, metrics_of
 from flowrl.runtime.job import Loan
 from flowrl.runtime.lines import Line
 
@@ -139,10 +139,8 @@ class PoolExecutor:
         numbers = self.controller.floats([named[name] for name in names])
         return {**named, **dict(zip(names, numbers, strict=True))}
 
-    def _no_rows(self, value: Value) -> Held:
-        assert isinstance(value.type, TensorType)
-        kind = value.type.dtype, len(value.axes)
-        return self.controller.make(self.pools[value.pool][0], no_rows, *kind)
+    def _no_rows(self, pool: str, dtype: DType, depth: int) -> Held:
+        return self.controller.make(self.pools[pool][0], no_rows, dtype, depth)
 
     def _home(self, role: str) -> Line:
         return self.pools[self.graph.input(role).pool][0]

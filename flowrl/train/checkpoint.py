@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from flowrl.runtime.executor import Carry, Executor
+from flowrl.runtime.carry import Carry
+from flowrl.runtime.executor import Executor
 from flowrl.train.folder import writing
 
 STATE = "state.json"

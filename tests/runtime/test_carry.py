@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 import flowrl as fl
 from flowrl.functional.ragged import Ragged
 from flowrl.ir.types import DType
-from flowrl.runtime import carried
+from flowrl.runtime import carry
 from flowrl.runtime.rows import Row
 from tests.runtime import steps
 from tests.runtime.replay import replayed
@@ -18,23 +18,23 @@ from tests.runtime.test_selection import AXES, packed, trees, unpacked
 
 @given(trees, trees, st.integers(1, 9))
 def test_append_keeps_the_last_of_both_lists(earlier, later, capacity):
-    both = carried.append(packed(earlier), packed(later), capacity, AXES)
+    both = carry.append(packed(earlier), packed(later), capacity, AXES)
 
     assert unpacked(both) == (earlier + later)[-capacity:]
 
 
 @given(st.lists(st.integers()), st.lists(st.integers()), st.integers(1, 9))
 def test_append_keeps_the_last_rows_of_data(earlier, later, capacity):
-    both = carried.append(tuple(earlier), tuple(later), capacity, AXES[:1])
+    both = carry.append(tuple(earlier), tuple(later), capacity, AXES[:1])
 
     assert both == tuple((earlier + later)[-capacity:])
 
 
 @given(trees)
 def test_appending_to_no_rows_gives_the_rows(tree):
-    none = carried.no_rows(DType.I32, 3)
+    none = carry.no_rows(DType.I32, 3)
 
-    assert unpacked(carried.append(none, packed(tree), 9, AXES)) == tree
+    assert unpacked(carry.append(none, packed(tree), 9, AXES)) == tree
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_appending_to_no_rows_gives_the_rows(tree):
     [(DType.I32, torch.int64), (DType.BOOL, torch.bool), (DType.F32, torch.float32)],
 )
 def test_no_rows_are_of_the_dtype_and_depth(dtype, of):
-    none = carried.no_rows(dtype, 2)
+    none = carry.no_rows(dtype, 2)
 
     assert none.values.dtype == of
     assert [len(level) for level in none.lengths] == [0]
@@ -52,7 +52,7 @@ def test_written_rows_are_read_by_torch_alone(tmp_path):
     rows = (Row(3, "data.jsonl:4", "why?", {"answer": "b"}),)
     tokens = Ragged(torch.tensor([5, 6]), (torch.tensor([1]), torch.tensor([2])))
 
-    carried.write_rows(str(tmp_path / "replay.pt"), ["rows", "tokens"], rows, tokens)
+    carry.write_rows(str(tmp_path / "replay.pt"), ["rows", "tokens"], rows, tokens)
 
     found = torch.load(tmp_path / "replay.pt", weights_only=True)
     assert found["rows"] == [attrs.asdict(rows[0])]
