@@ -1,11 +1,11 @@
 """How well one profile predicts a run on this machine's CPU at other batch sizes.
 
-    python benchmarks/predict_cpu.py [--rounds 5] [--base 32] [--others 16 64]
+    python benchmarks/predict_cpu.py [--turns 15] [--base 32] [--others 16 64]
 
-The demo's small model, with random weights, trained by GRPO in this process, a few steps at each
-number of prompts in turn, for several rounds: the machine's other load falls on all alike. The
-profile is fitted to the steps at the first number; medians at the others are held against what
-plans predict by it.
+The demo's small model, with random weights, is trained by GRPO in this process: one run at each
+number of prompts, all open at once, whose steps are taken in turns, so that the machine's other
+load falls on all alike. The profile is fitted to the steps at the first number; medians at the
+others are held against what plans predict by it.
 """
 
 import argparse
@@ -13,6 +13,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -20,7 +21,7 @@ from tempfile import TemporaryDirectory
 from flowrl.config.planned import plan_run
 from flowrl.config.run_file import RunFile, load_run_file
 from flowrl.runtime.executor import Step
-from flowrl.train.profile import fitted, measured
+from flowrl.train.profile import fitted, stepping
 
 DEMO = Path(__file__).resolve().parents[1] / "examples" / "demo"
 RUN = """
@@ -45,7 +46,6 @@ steps = 4
 prompt_tokens = 57
 response_tokens = 9
 """
-STEPS = 3
 QUIET = {"TQDM_DISABLE": "1", "HF_HUB_OFFLINE": "1"}
 
 
@@ -63,29 +63,37 @@ def run_of(folder: Path, prompts: int, place: str = "plan", *sets: str) -> RunFi
     return load_run_file(folder / "run.toml", (*own, *sets))
 
 
-def steps_of(folder: Path, sizes: Sequence[int], rounds: int) -> dict[int, list[Step]]:
-    """Return the steps at each number of prompts, measured in turns."""
+def steps_of(folder: Path, sizes: Sequence[int], turns: int) -> dict[int, list[Step]]:
+    """Return the steps at each number of prompts, taken in turns."""
     found: dict[int, list[Step]] = {size: [] for size in sizes}
-    for number in range(rounds):
-        for size in sizes:
-            run = run_of(folder, size, f"{size}-{number}")
-            found[size] += measured(run, STEPS, lambda text: None)
-            took = median(step.elapsed for step in found[size][-STEPS:])
-            print(f"round {number + 1}: {size} prompts, {took:.2f} s a step", flush=True)
+    with ExitStack() as open_runs:
+        steps = {
+            size: open_runs.enter_context(stepping(run_of(folder, size, str(size)), _ignore))
+            for size in sizes
+        }
+        for _ in range(turns):
+            for size, step in steps.items():
+                found[size].append(step())
+            took = ", ".join(f"{size}: {done[-1].elapsed:.2f} s" for size, done in found.items())
+            print(f"a step of {took}", flush=True)
     return found
+
+
+def _ignore(text: str) -> None:
+    """Say nothing."""
 
 
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--turns", type=int, default=15)
     parser.add_argument("--base", type=int, default=32)
     parser.add_argument("--others", nargs="+", type=int, default=[16, 64])
     args = parser.parse_args()
     with TemporaryDirectory() as name:
         folder = Path(name)
         prepare(folder)
-        steps = steps_of(folder, [args.base, *args.others], args.rounds)
+        steps = steps_of(folder, [args.base, *args.others], args.turns)
         base = fitted(plan_run(run_of(folder, args.base))[1], steps[args.base])
         base.profile.save(folder / "profile.json")
         sets = ('workload.profile="profile.json"', f"workload.response_tokens={base.response}")

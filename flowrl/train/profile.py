@@ -1,6 +1,8 @@
 """Profiles: the speeds that a run reaches on the machine at hand, for plans to predict by."""
 
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from statistics import median
 from tempfile import TemporaryDirectory
 
@@ -80,14 +82,32 @@ def profile_run(path: str, sets: Sequence[str], steps: int, say: Callable[[str],
 
 
 def measured(run: RunFile, steps: int, say: Callable[[str], None]) -> list[Step]:
-    """Return steps of a run, without those that warmed it up; nothing is evaluated or saved."""
-    run, done = attrs.evolve(run, eval=None), []
+    """Return steps of a run, without those that warmed it up."""
+    with stepping(run, say) as step:
+        return [step() for _ in range(steps)]
+
+
+@contextmanager
+def stepping(run: RunFile, say: Callable[[str], None]) -> Iterator[Callable[[], Step]]:
+    """Open a run and warm it up; the function takes its next step. Nothing is evaluated or saved.
+
+    Args:
+        run: the run file.
+        say: is told what was opened.
+    """
+    run, numbers = attrs.evolve(run, eval=None), itertools.count()
     with opened(run, lower(run), say) as ready:
         carry = ready.executor.first()
-        for number in range(WARM_UP + steps):
-            done.append(ready.executor.step(carry, ready.cursors, number))
-            carry = done[-1].carry
-    return done[WARM_UP:]
+
+        def step() -> Step:
+            nonlocal carry
+            done = ready.executor.step(carry, ready.cursors, next(numbers))
+            carry = done.carry
+            return done
+
+        for _ in range(WARM_UP):
+            step()
+        yield step
 
 
 def fitted(planned: Planned, done: Sequence[Step]) -> Profiled:
