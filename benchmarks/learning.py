@@ -66,15 +66,10 @@ def train(settings: Settings, folder: Path, seconds: float) -> None:
     name = settings.program
     print(f"{name}: training", flush=True)
     shutil.rmtree(folder / name, ignore_errors=True)
-    (folder / f"{name}.toml").write_text(settings.as_text(), encoding="utf-8")
-    files = [str(folder / f"{name}.toml"), str(seconds), settings.measure]
-    command = [
-        sys.executable,
-        "-m",
-        "benchmarks.learning_run",
-        *files,
-        str(folder / f"{name}.json"),
-    ]
+    run_file, made = folder / f"{name}.toml", folder / f"{name}.json"
+    run_file.write_text(settings.as_text(), encoding="utf-8")
+    arguments = [str(run_file), str(seconds), settings.measure, str(made)]
+    command = [sys.executable, "-m", "benchmarks.learning_run", *arguments]
     with (folder / f"{name}.log").open("w") as log:
         done = subprocess.run(
             command, cwd=ROOT, env={**os.environ, **QUIET}, stdout=log, stderr=subprocess.STDOUT

@@ -23,7 +23,7 @@ PER_ROW = ("rewards", "end_values")
 
 
 @attrs.frozen(eq=False)
-class Layout:
+class InputLines:
     """Sequences as a model reads them.
 
     input_ids: i64[line, position]; one line a row, right-padded, or one line of all rows.
@@ -72,14 +72,14 @@ def forward_outputs(
     check_outputs(model, outputs, temperature)
     if not len(batch):
         return empty_outputs(model, outputs)
-    layout = (lay_packed if packing == "packed" else lay_padded)(batch)
+    lines = (lay_packed if packing == "packed" else lay_padded)(batch)
     device = next(model.parameters()).device
-    inputs: dict[str, Any] = {"input_ids": layout.input_ids.to(device), "use_cache": False}
-    if layout.position_ids is not None:
-        inputs["position_ids"] = layout.position_ids.to(device)
+    inputs: dict[str, Any] = {"input_ids": lines.input_ids.to(device), "use_cache": False}
+    if lines.position_ids is not None:
+        inputs["position_ids"] = lines.position_ids.to(device)
     lengths = batch.tokens.lengths[-1]
-    at = ranges(layout.starts, lengths).to(device)  # the place of each response token
-    last = (layout.starts + lengths - 1).to(device)
+    at = ranges(lines.starts, lengths).to(device)  # the place of each response token
+    last = (lines.starts + lengths - 1).to(device)
     if is_language(model):
         tokens = batch.tokens.values.to(device)
         return language_outputs(model, inputs, at - 1, last, tokens, outputs, temperature)
@@ -128,22 +128,22 @@ def check_outputs(model: nn.Module, outputs: Sequence[str], temperature: float) 
         )
 
 
-def lay_padded(batch: Sequences) -> Layout:
+def lay_padded(batch: Sequences) -> InputLines:
     """Put each row on a line of its own."""
     contexts, tokens = batch.context.lengths[-1], batch.tokens.lengths[-1]
     width = int((contexts + tokens).max())
     begins = torch.arange(len(batch)) * width
     flat = write(batch, begins, len(batch) * width)
-    return Layout(flat.view(len(batch), width), None, begins + contexts)
+    return InputLines(flat.view(len(batch), width), None, begins + contexts)
 
 
-def lay_packed(batch: Sequences) -> Layout:
+def lay_packed(batch: Sequences) -> InputLines:
     """Put all rows on one line, one after another."""
     contexts, tokens = batch.context.lengths[-1], batch.tokens.lengths[-1]
     lengths = contexts + tokens
     begins = lengths.cumsum(0) - lengths
     packed = pack(Ragged(write(batch, begins, int(lengths.sum())), (lengths,)))
-    return Layout(packed.input_ids[None], packed.position_ids[None], begins + contexts)
+    return InputLines(packed.input_ids[None], packed.position_ids[None], begins + contexts)
 
 
 def write(batch: Sequences, begins: Tensor, size: int) -> Tensor:

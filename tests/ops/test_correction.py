@@ -47,21 +47,14 @@ def test_each_term_of_the_model_that_sampled_is_weighted_and_nothing_else():
 def chosen(policy: fl.Model, prompts: fl.Prompts):
     rollouts = ops.generate(policy, prompts, n=2)
     kept = ops.select(rollouts, where=ops.token_counts(rollouts.mask) > 1)
-    policy, _ = ops.update(
-        policy,
-        lambda new: ops.token_mean(
-            ops.reinforce(new.logprobs, ops.token_counts(kept.mask)), kept.mask
-        ),
-        kept,
-    )
-    policy, stats = ops.update(
-        policy,
-        lambda new: ops.token_mean(
-            ops.reinforce(new.logprobs, ops.token_counts(kept.mask)), kept.mask
-        ),
-        kept,
-    )
-    return policy, stats  # fmt: skip
+
+    def loss(new):
+        terms = ops.reinforce(new.logprobs, ops.token_counts(kept.mask))
+        return ops.token_mean(terms, kept.mask)
+
+    policy, _ = ops.update(policy, loss, kept)
+    policy, stats = ops.update(policy, loss, kept)
+    return policy, stats
 
 
 def test_selected_samples_keep_what_the_version_that_sampled_gave_them():
