@@ -1,5 +1,6 @@
 """Scores, the rows that have none, and what a run does about those."""
 
+import math
 from collections.abc import Sequence
 from typing import Literal
 
@@ -15,13 +16,13 @@ Policy = Literal["fail", "drop_group", "score_zero"]
 
 @attrs.frozen
 class Failure:
-    """A completion without a score: its index, and what which function did.
+    """A completion without a score: its index, and what which function or model did.
 
     text goes on from "the function"; source is an excerpt of the line that raised.
     """
 
     index: int
-    kind: Kind
+    kind: Kind | Literal["model"]
     text: str
     function: str
     source: str = ""
@@ -67,12 +68,23 @@ class Scores:
             raise failure_error(failure, row, sample, step)
 
 
+def of_model(name: str, values: Sequence[float]) -> Scores:
+    """Return what a reward model gave; one that isn't finite is a failure, as a function's is."""
+    kept = [value if math.isfinite(value) else None for value in values]
+    failures = [
+        Failure(i, "model", f"gave {value}", name)
+        for i, value in enumerate(values)
+        if kept[i] is None
+    ]
+    return Scores(kept, failures)
+
+
 def fatal(policy: Policy, failures: Sequence[Failure]) -> Failure | None:
     """Return the first failure that ends the run."""
     return next((f for f in failures if is_fatal(policy, f.kind)), None)
 
 
-def is_fatal(policy: Policy, kind: Kind) -> bool:
+def is_fatal(policy: Policy, kind: Kind | Literal["model"]) -> bool:
     """Return whether a failure of this kind ends the run.
 
     Under "fail" any does. A wrong type always does: no sample is to blame for it, and a run that
@@ -88,13 +100,15 @@ def failure_error(failure: Failure, row: Row, sample: int, step: int) -> RewardE
         "timeout": "raise `time_limit` if the function was only slow",
         "not_a_number": "return a finite number for every completion",
         "wrong_count": "return one number for each completion, in their order",
+        "model": "look for an overflow: try another `dtype` of the model",
         "wrong_type": "return numbers: one int, float, bool or 0-d array for each completion",
     }[failure.kind]
     if failure.kind != "wrong_type":
         advice += '; or set `on_reward_error` to "drop_group" or "score_zero" to go on without it'
     first = ", the first of the call" if failure.kind == "wrong_count" else ""
+    which = "model" if failure.kind == "model" else "function"
     return RewardError(
-        f"the reward function `{failure.function}` {failure.text}",
+        f"the reward {which} `{failure.function}` {failure.text}",
         where=f"  {row.where} (row {row.id}), sample {sample}, step {step}{first}",
         made=[failure.source],
         hint=advice,

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from flowrl.rewards.pool import RewardPool
-from flowrl.rewards.scores import Policy
+from flowrl.rewards.scores import Policy, of_model
 from flowrl.runtime.host import NONE_GIVEN, ScoreFunction, Scores
 from flowrl.runtime.rows import Row
 
@@ -28,9 +28,9 @@ def score_function(pool: RewardPool, policy: Policy) -> ScoreFunction:
         counts: dict[str, float] = defaultdict(float)
         for name in functions:
             if name in given:
-                values.append([*given[name]])
-                continue
-            scores = pool.score(name, rows, completions, policy)
+                scores = of_model(name, given[name])
+            else:
+                scores = pool.score(name, rows, completions, policy)
             scores.check(policy, rows, samples, step + 1)
             values.append(scores.values)
             for metric, count in scores.counts().items():

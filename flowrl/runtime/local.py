@@ -143,7 +143,7 @@ def _engine(role: str, setup: RoleSetup, uses: Uses) -> Any:
         trainer = load("train", setup.trainer)
         return trainer(setup.model, setup.options, head=uses.head, role=role)
     return load("score", setup.trainer)(
-        setup.model,
+        attrs.evolve(setup.model, new_head=uses.learns),
         head=uses.head,
         tokens_per_microbatch=setup.options.tokens_per_microbatch,
         packing=setup.options.packing,

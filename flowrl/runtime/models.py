@@ -18,6 +18,7 @@ from flowrl.runtime.heads import CLASSIFIERS, check_classifier, class_of, head_n
 from flowrl.runtime.value_head import add_value_head
 
 HUB_NAME = re.compile(r"[\w-]+/[\w.-]+")
+HEADS = "give a folder that was saved with such a head, or train the model in the program"
 FOLDER = "give a folder with config.json and safetensors, as `save_pretrained` writes it"
 
 log = logging.getLogger(__name__)
@@ -34,12 +35,15 @@ class ModelSpec:
         head: what stands on the last layer; None leaves it to the role.
         dtype: of the arithmetic. A trainer in bfloat16 keeps float32 weights.
         device: where it lives, as torch writes it.
+        new_head: whether a head of one number that the folder lacks may start at zero, to be
+            trained; the numbers of a model that never learns would all be 0.
     """
 
     path: str
     head: Head | None = None
     dtype: Literal["float32", "bfloat16", "float64"] = "float32"
     device: str = "cpu"
+    new_head: bool = True
 
 
 def load_model(
@@ -59,8 +63,8 @@ def load_model(
         `value_head`.
 
     Raises:
-        EngineError: the folder is missing, is no model, lacks weights besides that head, or is no
-            classifier of one number at each token.
+        EngineError: the folder is missing, is no model, lacks weights besides that head (or that
+            head too, without `new_head`), or is no classifier of one number at each token.
     """
     head = spec.head or head or "lm"
     dtype = dtype or DTYPES[spec.dtype]
@@ -90,6 +94,12 @@ def load_model(
     for name in missing:
         nn.init.zeros_(model.get_parameter(name))
     if missing or (head == "lm+value" and not add_value_head(model, Path(spec.path))):
+        if not spec.new_head:
+            raise EngineError(
+                f"`{spec.path}` has no {head.removeprefix('lm+')} head, and nothing here trains "
+                "one: all its numbers would be 0",
+                hint=HEADS,
+            )
         log.info("%s has no %s head yet: it starts at zero", spec.path, head.removeprefix("lm+"))
     return _placed(_aligned(model), spec)
 

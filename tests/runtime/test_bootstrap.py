@@ -84,14 +84,18 @@ def cut(policy: fl.Model, critic: fl.Model, prompts: fl.Prompts):
     return {"seen": see(rollouts.tokens, rollouts.truncated, bootstrap, scores, returns)}
 
 
-def test_only_samples_that_were_cut_off_have_a_value_after_them(model_folder, tokenizer):
+@pytest.fixture
+def executor(model_folder, classifier_folder, tokenizer):
     traced = fl.trace(cut)
-    roles = steps.roles(traced, model_folder)
-    made = steps.executor(traced, roles, tokenizer, generator=SomeCut())
-    model = made.first()["critic"].engine.model
-    torch.nn.init.normal_(head_module(model).weight)
+    critic = steps.role(classifier_folder("llama", "tokens"))
+    roles = steps.roles(traced, model_folder) | {"critic": critic}
+    return steps.executor(traced, roles, tokenizer, generator=SomeCut())
 
-    steps.run(made, {"prompts": steps.Texts(tokenizer)})
+
+def test_only_samples_that_were_cut_off_have_a_value_after_them(executor, tokenizer):
+    model = executor.first()["critic"].engine.model
+
+    steps.run(executor, {"prompts": steps.Texts(tokenizer)})
 
     contexts = [tokenizer(text)["input_ids"] for text in steps.TEXTS[:4] for _ in range(2)]
     rows = zip(contexts, SEEN["tokens"], SEEN["truncated"].tolist(), strict=True)
@@ -106,17 +110,14 @@ def test_only_samples_that_were_cut_off_have_a_value_after_them(model_folder, to
     assert_close(total, SEEN["scores"] + SEEN["bootstrap"])
 
 
-def test_only_samples_that_were_cut_off_go_through_the_critic(model_folder, tokenizer):
-    traced = fl.trace(cut)
-    roles = steps.roles(traced, model_folder)
-    made = steps.executor(traced, roles, tokenizer, generator=SomeCut())
-    critic = made.first()["critic"].engine
+def test_only_samples_that_were_cut_off_go_through_the_critic(executor, tokenizer):
+    critic = executor.first()["critic"].engine
     asked, forward = [], critic.forward
     critic.forward = lambda batch, outputs, t: (
         asked.append((outputs, len(batch))) or forward(batch, outputs, t)
     )
 
-    steps.run(made, {"prompts": steps.Texts(tokenizer)})
+    steps.run(executor, {"prompts": steps.Texts(tokenizer)})
 
     assert sorted(asked) == [(("end_values",), int(SEEN["truncated"].sum())), (("values",), 8)]
 

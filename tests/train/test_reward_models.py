@@ -1,10 +1,12 @@
 """Rewards that models give, bound to a name in the run file or handed to the program."""
 
 import pytest
+import torch
 from inline_snapshot import snapshot
+from transformers import LlamaForSequenceClassification
 
 from flowrl.config.run_file import load_run_file
-from flowrl.errors import DataError, EngineError, FlowrlError, RunFileError
+from flowrl.errors import DataError, EngineError, FlowrlError, RewardError, RunFileError
 from flowrl.report.check import checked
 from flowrl.runtime.reading import TextReader
 from flowrl.train.evaluate import eval_checkpoint
@@ -277,6 +279,45 @@ def test_a_classifier_of_two_labels(refused, judged):
 `score.weight` in `FOLDER/judge` is of shape [2, 16]; a LlamaForSequenceClassification here needs [1, 16]
 help: a head gives one number: train one with `head` set, or take another model\
 """)
+
+
+def test_a_folder_without_a_reward_head_would_score_all_0(refused, judged):
+    text = HELPFUL.replace('"judge"', f'"{judged.model}"')
+
+    errors = [
+        refused(EngineError, reward=text),
+        refused(EngineError, "handed.py", models=f'[models.judge]\npath = "{judged.model}"'),
+    ]
+
+    assert {error.replace(str(judged.model), "MODEL") for error in errors} == snapshot(
+        {
+            """\
+`MODEL` has no reward head, and nothing here trains one: all its numbers would be 0
+help: give a folder that was saved with such a head, or train the model in the program\
+"""
+        }
+    )
+
+
+def test_a_model_that_gives_no_number_fails_as_a_function_does(refused, judged):
+    own, folder = merging_tokenizer(), judged.path / "judge"
+    made = LlamaForSequenceClassification.from_pretrained(folder)
+    with torch.no_grad():  # of the last row's prompt, "h7:", and of completions that have an h
+        made.model.embed_tokens.weight[own.convert_tokens_to_ids("h")] = torch.nan
+    made.save_pretrained(folder)
+    dropping = HELPFUL.replace("[reward]", '[reward]\non_reward_error = "drop_group"')
+
+    error = refused(RewardError, "reinforce.py", "data.shuffle=false", reward=HELPFUL)
+    judged.clean()
+    records = judged.run("reinforce.py", "data.shuffle=false", reward=dropping)
+
+    assert error == snapshot("""\
+the reward model `helpful` gave nan
+  train.jsonl:2 (row 1), sample 0, step 1
+help: look for an overflow: try another `dtype` of the model; or set `on_reward_error` to "drop_group" or "score_zero" to go on without it\
+""")
+    assert records[1]["reward/errors"] >= 2
+    assert records[1]["policy/grad_norm"] > 0
 
 
 def test_chat_messages_for_a_reward_model_without_a_chat_template(refused, judged, make_model):
