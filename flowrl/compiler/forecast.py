@@ -6,17 +6,13 @@ from typing import Any
 import attrs
 
 from flowrl.compiler.cost.links import crossing_seconds
-from flowrl.compiler.cost.memory import Memory, Residency, memory
+from flowrl.compiler.cost.memory import Residency
 from flowrl.compiler.cost.phase import Phase
-from flowrl.compiler.cost.seconds import seconds
-from flowrl.compiler.layouts import Placement, Storage
+from flowrl.compiler.layouts import Placement
 from flowrl.compiler.planning import Planned
 from flowrl.compiler.reshard import plan_reshard
 from flowrl.compiler.tasks import Move, Seat, Task, moves_of
-from flowrl.ir.layout import Layout
-from flowrl.ir.plan import Pool
-from flowrl.ir.types import ModelType, Type
-from flowrl.ops.move import Reshard
+from flowrl.ir.types import ModelType
 
 
 @attrs.frozen
@@ -152,6 +148,7 @@ def forecast(planned: Planned) -> Forecast:
 class _Forecaster:
     def __init__(self, planned: Planned) -> None:
         self.planned, self.found, self.target = planned, planned.found, planned.target
+        self.costs = planned.costs
         self.pools = {pool.name: pool for pool in planned.cluster.pools}
 
     def all(self) -> Forecast:
@@ -164,29 +161,28 @@ class _Forecaster:
 
     def _task(self, number: int) -> TaskForecast:
         task, spans = self.planned.tasks[number], self.found.spans
-        own, trained = task.seat, Seat(task.seat.role, "train")
-        its = self.found.seats[own if own in self.found.seats else trained]
-        ranks, shape = self.pools[its.pool].ranks, self.target.shapes[own.role]
-        once = seconds(task, shape, its.layout, ranks, self.target, its.cache_share)
+        seated = self.found.seated(task.seat)
+        pool, phase = self.found.seats[seated.seat].pool, self.costs.phase(task, seated)
         start, end = spans.computes[number], spans.ends[number]
-        return TaskForecast(task, its.pool, str(its.layout), once * task.times, start, end)
+        return TaskForecast(task, pool, str(seated.layout), phase * task.times, start, end)
 
     def _edge(self, move: Move) -> Edge:
-        kind = move.node.args[0].type
-        source, target = self.pools[move.node.args[0].pool], self.pools[move.node.pool]
-        if isinstance(kind, ModelType) and isinstance(move.node.op, Reshard):
-            ends = self._weights(kind, source), self._weights(move.node.results[0].type, target)
-            plan = plan_reshard(self.target.shapes[kind.role], *ends, self.target.machines)
-            what, layouts = f"model<{kind.role}>", (str(ends[0].layout), str(ends[1].layout))
+        before, after = move.node.args[0], move.node.results[0]
+        if isinstance(before.type, ModelType) and isinstance(after.type, ModelType):
+            role = before.type.role
+            ends = self._weights(before.type, before.pool), self._weights(after.type, after.pool)
+            plan = plan_reshard(self.target.shapes[role], *ends, self.target.machines)
+            what, layouts = f"model<{role}>", (before.type.layout, after.type.layout)
             moved, took = float(plan.bytes_moved), plan.seconds
         else:
-            plan, what, layouts, moved = None, str(kind), ("", ""), move.bytes
-            took = self._crossing(move.bytes, source, target)
+            plan, what, layouts, moved = None, str(before.type), ("", ""), move.bytes
+            ranks = self.pools[before.pool].ranks, self.pools[after.pool].ranks
+            took = crossing_seconds(self.target.machines, moved, *ranks)
         return Edge(
             name=move.name,
             what=what,
-            source=source.name,
-            target=target.name,
+            source=before.pool,
+            target=after.pool,
             layouts=layouts,
             times=move.times,
             bytes=moved * move.times,
@@ -195,43 +191,30 @@ class _Forecaster:
             loc=str(move.node.loc),
         )
 
-    def _weights(self, kind: Type, pool: Pool) -> Placement:
-        """Return where a model lies; an engine that samples joins what a trainer has apart."""
-        assert isinstance(kind, ModelType)
-        engine = self.found.seats.get(Seat(kind.role, "generate"))
-        samples = engine is not None and (engine.pool, str(engine.layout)) == (
-            pool.name,
-            kind.layout,
-        )
-        return Placement(
-            Layout.parse(kind.layout),
-            pool.ranks,
-            Storage.ENGINE if samples else Storage.MODEL,
-            self.target.workload.settings(kind.role).weight_bytes,
-        )
-
-    def _crossing(self, size: float, source: Pool, target: Pool) -> float:
-        """Return the seconds of data between pools; without GPUs, over the bus of the other's."""
-        machines = self.target.machines
-        if source.gpus and target.gpus:
-            return crossing_seconds(machines, size, source.ranks, target.ranks)
-        ranks = source.ranks or target.ranks
-        return size / machines.gpu(ranks[0]).pcie_bytes_per_s if ranks else 0.0
+    def _weights(self, model: ModelType, pool: str) -> Placement:
+        """Return where a model lies: as its seat there in this layout, first one that samples."""
+        seats = [
+            seat
+            for seat, its in self.found.seats.items()
+            if (seat.role, its.pool, str(its.layout)) == (model.role, pool, model.layout)
+        ]
+        seat = min(seats, key=lambda seat: seat.use != "generate")
+        return self.costs.placement(self.found.seated(seat))
 
     def _occupancy(self, seat: Seat) -> Occupancy:
-        pool = self.found.seats[seat].pool
-        others = [s for s, its in self.found.seats.items() if its.pool == pool and s != seat]
+        its = self.found.seats[seat]
+        others = [s for s, at in self.found.seats.items() if at.pool == its.pool and s != seat]
+        seated = self.found.seated(seat)
         return Occupancy(
-            pool,
+            its.pool,
             seat,
-            self.found.seats[seat].residency,
-            self._memory(seat).awake(self.found.seats[seat].residency).items,
-            {str(s): self._memory(s).asleep(self.found.seats[s].residency).total for s in others},
-            min(self.target.machines.gpu(rank).usable_bytes for rank in self.pools[pool].ranks),
+            its.residency,
+            self.costs.items(seated, its.residency),
+            {str(other): self._asleep(other) for other in others},
+            self.costs.capacity(seated.ranks)[0],
         )
 
-    def _memory(self, seat: Seat) -> Memory:
-        its, shape = self.found.seats[seat], self.target.shapes[seat.role]
-        most = max(task.sequences for task in self.planned.tasks if task.seat == seat)
-        ranks = self.pools[its.pool].ranks
-        return memory(seat, shape, its.layout, ranks, self.target, most, its.cache_share)
+    def _asleep(self, seat: Seat) -> int:
+        """Return the bytes that a seat takes while another works."""
+        seated, residency = self.found.seated(seat), self.found.seats[seat].residency
+        return self.costs.memory(seated, residency).asleep

@@ -7,7 +7,7 @@ import attrs
 from flowrl.compiler.cluster import OTHER_ROLES, Cluster
 from flowrl.compiler.losses import split_losses
 from flowrl.compiler.pipeline import compile_graph
-from flowrl.compiler.search import Constraints, Found, search
+from flowrl.compiler.search import Constraints, Found, ModelCosts, search
 from flowrl.compiler.simplify import simplify
 from flowrl.compiler.target import Target
 from flowrl.compiler.tasks import Seat, Task, seats_of, tasks_of
@@ -35,6 +35,11 @@ class Planned:
     found: Found
     cluster: Cluster
     graph: Graph
+
+    @property
+    def costs(self) -> ModelCosts:
+        """What the target predicts for its tasks."""
+        return ModelCosts(self.target, self.tasks)
 
 
 def plan_step(graph: Graph, target: Target, decided: Decided) -> Planned:

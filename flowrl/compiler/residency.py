@@ -7,8 +7,7 @@ import attrs
 from flowrl.compiler.cost.memory import Residency
 from flowrl.compiler.cost.step import Slot, slots
 from flowrl.compiler.planning import Planned
-from flowrl.compiler.search import Bytes, Constraints, Found, ModelCosts, Use
-from flowrl.compiler.search.refusal import refusal
+from flowrl.compiler.search import Bytes, PlacedSeat
 from flowrl.compiler.tasks import Seat, Task
 from flowrl.ir.action import Action, Does
 
@@ -45,17 +44,11 @@ class Stay:
 def residency(planned: Planned) -> tuple[Action, ...]:
     """Return what the seats of a planned step do before its ops, in the order of the program.
 
-    Requires: a placement, and the lowered graph's tasks. Ensures: the seat of an op is awake when
-    it runs, with the newest weights; what leaves a pool comes back before its next use, as steps
-    follow one another; at every op the seats of its pool fit on the GPU.
-
-    Raises:
-        ProgramError: they don't fit; itemised, with the cheapest fix.
+    Requires: a placement that fits, as the search's does, and the lowered graph's tasks. Ensures:
+    the seat of an op is awake when it runs, with the newest weights; what leaves a pool comes back
+    before its next use, as steps follow one another.
     """
-    its = stays(planned)
-    if overfull(its, planned):
-        raise refusal(planned.tasks, planned.target, decided(planned.found))
-    return actions(planned.tasks, its)
+    return actions(planned.tasks, stays(planned))
 
 
 def actions(tasks: Sequence[Task], stays: Sequence[Stay]) -> tuple[Action, ...]:
@@ -76,44 +69,19 @@ def actions(tasks: Sequence[Task], stays: Sequence[Stay]) -> tuple[Action, ...]:
 
 def stays(planned: Planned) -> tuple[Stay, ...]:
     """Return what the residencies of a placement come to."""
-    found, costs = planned.found, ModelCosts(planned.target, planned.tasks)
-    ranks = {pool.name: pool.ranks for pool in found.pools}
-    uses = {
-        seat: Use(seat, its.layout, ranks[its.pool], its.cache_share)
-        for seat, its in found.seats.items()
-    }
-    made = []
-    for seat, its in found.seats.items():
-        wake, sleep = costs.wake(uses[seat], its.residency)
-        trainer = uses.get(Seat(seat.role, "train"))
-        brings = trainer and seat.use != "train" and its.residency != "alias"
-        moved, took = costs.reshard(trainer, uses[seat]) if trainer and brings else (0, 0.0)
-        size = costs.memory(uses[seat], its.residency)
-        trains = seat.use == "train"
-        made.append(Stay(seat, its.pool, its.residency, size, wake, sleep, trains, moved, took))
-    return tuple(made)
+    return tuple(_stay(planned, seat, its) for seat, its in planned.found.seats.items())
 
 
-def overfull(stays: Sequence[Stay], planned: Planned) -> bool:
-    """Return whether a GPU or a host lacks memory at some op."""
-    costs = ModelCosts(planned.target, planned.tasks)
-    for pool in planned.found.pools:
-        here = [stay.bytes for stay in stays if stay.pool == pool.name]
-        gpu, host = costs.capacity(pool.ranks)
-        asleep = sum(its.asleep for its in here)
-        peak = max(asleep + its.awake - its.asleep for its in here)
-        if peak > gpu or sum(its.host for its in here) > host:
-            return True
-    return False
-
-
-def decided(found: Found) -> Constraints:
-    """Return a placement as decisions that leave nothing open but the KV cache."""
-    return Constraints(
-        pools={seat: its.pool for seat, its in found.seats.items()},
-        gpus={pool.name: len(pool.ranks) for pool in found.pools},
-        layouts={seat: its.layout for seat, its in found.seats.items()},
-        residencies={seat: its.residency for seat, its in found.seats.items()},
+def _stay(planned: Planned, seat: Seat, its: PlacedSeat) -> Stay:
+    costs, found = planned.costs, planned.found
+    seated, trainer = found.seated(seat), Seat(seat.role, "train")
+    wake, sleep = costs.wake(seated, its.residency)
+    moved, took = 0, 0.0
+    if trainer in found.seats and seat != trainer and its.residency != "alias":
+        moved, took = costs.reshard(found.seated(trainer), seated)
+    size = costs.memory(seated, its.residency)
+    return Stay(
+        seat, its.pool, its.residency, size, wake, sleep, seat == trainer, brought=moved, bring=took
     )
 
 

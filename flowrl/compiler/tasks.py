@@ -1,6 +1,6 @@
 """What a step does: the ops that run models, and what moves; how often, on how many sequences."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from math import ceil, prod
 
 import attrs
@@ -21,6 +21,8 @@ PAIR = 2.0
 
 BYTES = {DType.F32: 4, DType.I32: 4, DType.BOOL: 1, DType.ROW: 8}
 INDEX_BYTES = 8
+PHASES = {"generate": "generate", "update": "update", "snapshot": "copy", "ema": "copy"}
+"""The phase of a kind of task; all others score."""
 
 
 @attrs.frozen
@@ -71,8 +73,8 @@ class Task:
 
     @property
     def phase(self) -> str:
-        """What executors count its seconds as: `generate`, `update` or `score`."""
-        return self.kind if self.kind in ("generate", "update") else "score"
+        """What executors count its seconds as; `copy` they don't."""
+        return PHASES.get(self.kind, "score")
 
     def __str__(self) -> str:
         return f"{self.name} {self.kind} {self.seat.role}"
@@ -162,9 +164,14 @@ def _axes(value: Value) -> tuple[Axis, ...]:
     return value.axes
 
 
-def seats_of(tasks: tuple[Task, ...]) -> tuple[Seat, ...]:
+def seats_of(tasks: Sequence[Task]) -> tuple[Seat, ...]:
     """Return the seats that tasks take, each once, in their order."""
     return tuple(dict.fromkeys(task.seat for task in tasks))
+
+
+def home_of(seat: Seat, placed: Container[Seat]) -> Seat:
+    """Return the seat whose weights a seat uses: without a place of its own, where it trains."""
+    return seat if seat in placed else Seat(seat.role, "train")
 
 
 class _Walk:

@@ -12,11 +12,7 @@ from flowrl.report.columns import seconds, size, table
 
 
 def residency_lines(plan: Planned) -> Iterator[str]:
-    """Yield what seats do before each op; sizes in brackets are what a GPU has more in use.
-
-    Raises:
-        ProgramError: the seats don't fit; itemised, with the cheapest fix.
-    """
+    """Yield what seats do before each op; sizes in brackets are what a GPU has more in use."""
     ops = {task.name: str(task) for task in plan.tasks}
     head = ("before", "times", "what happens", "seconds")
     rows = []

@@ -12,7 +12,6 @@ from inline_snapshot import snapshot
 
 from flowrl.compiler.cost.step import slots, spans
 from flowrl.compiler.forecast import forecast
-from flowrl.compiler.planning import Planned
 from flowrl.compiler.residency import Stay, actions, residency
 from flowrl.compiler.search import Bytes, Constraints, search
 from flowrl.compiler.tasks import Seat, Task
@@ -207,27 +206,6 @@ def test_at_every_op_the_pool_holds_what_the_forecast_says():
         used += sum(action.bytes for action in its if action.turns[0] == 0)
         seat = str(task.seat) if str(task.seat) in memory else f"{task.seat.role}.train"
         assert used == memory[seat].total <= memory[seat].capacity
-
-
-def test_a_placement_that_does_not_fit_is_refused_with_the_cheapest_fix():
-    plan = with_residencies(ppo(), generate="resident", train="resident", score="resident")
-    more = attrs.evolve(plan.target.workload.default, checkpointing=False)
-    roles = {
-        role: attrs.evolve(its, checkpointing=False)
-        for role, its in plan.target.workload.roles.items()
-    }
-    workload = attrs.evolve(plan.target.workload, roles=roles, default=more)
-    plan: Planned = attrs.evolve(plan, target=attrs.evolve(plan.target, workload=workload))
-
-    with pytest.raises(ProgramError) as refused:
-        residency(plan)
-
-    assert unmeasured(refused.value) == snapshot("""\
-the step doesn't fit on 8xH100: of all placements, the one that lacks least needs # GB more than the # GB of a GPU
-  on 8 GPUs, while policy.train (fsdp8, resident) works: weights # GB, gradients # GB, optimizer # GB, activations # GB, engine # GB, buffers # GB
-  and meanwhile policy.generate (tp2 x dp4, resident) # GB, reward.score (dp8, resident) # GB, reference.score (dp8, resident) # GB, critic.train (fsdp8, resident) # GB
-help: leave pools, layouts and residency to the search: a step of # s; or leave residency to the search (# s)\
-""")
 
 
 def test_residencies_that_the_user_fixes_are_refused_alike():

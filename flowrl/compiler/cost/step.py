@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import attrs
 
-from flowrl.compiler.tasks import Seat, Task
+from flowrl.compiler.tasks import Seat, Task, home_of
 
 
 @attrs.frozen
@@ -59,12 +59,9 @@ class Spans:
 
 
 def homes(tasks: Sequence[Task], seats: Sequence[Seat]) -> tuple[int, ...]:
-    """Return the seat of each task by number; without one of its own, a model's `train` seat."""
+    """Return the seat of each task, by number; see `home_of`."""
     number = {seat: i for i, seat in enumerate(seats)}
-    return tuple(
-        number[task.seat if task.seat in number else Seat(task.seat.role, "train")]
-        for task in tasks
-    )
+    return tuple(number[home_of(task.seat, number)] for task in tasks)
 
 
 def slots(tasks: Sequence[Task], seats: Sequence[Seat], pools: Sequence[int]) -> tuple[Slot, ...]:

@@ -2,7 +2,7 @@
 
 from flowrl.compiler.search.best import best_placement
 from flowrl.compiler.search.constraints import Constraints
-from flowrl.compiler.search.costs import Bytes, Costs, Use
+from flowrl.compiler.search.costs import Bytes, Costs, Seated
 from flowrl.compiler.search.found import Found, PlacedPool, PlacedSeat
 from flowrl.compiler.search.models import ModelCosts
 from flowrl.compiler.search.search import search
@@ -15,7 +15,7 @@ __all__ = [
     "ModelCosts",
     "PlacedPool",
     "PlacedSeat",
-    "Use",
+    "Seated",
     "best_placement",
     "search",
 ]

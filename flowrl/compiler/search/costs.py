@@ -15,11 +15,11 @@ RESIDENCIES: tuple[Residency, ...] = ("resident", "offload", "drop", "alias")
 
 
 @attrs.frozen
-class Use:
+class Seated:
     """A seat with its layout over these ranks.
 
     Attributes:
-        seat: of the model.
+        seat: a use of a model.
         layout: of its weights.
         ranks: of its pool.
         cache_share: how much of the KV cache that it would take with the GPUs for itself a
@@ -67,26 +67,26 @@ class Costs(Protocol):
     def residencies(self, seat: Seat) -> Sequence[Residency]:
         """Return what a seat may do while another works."""
 
-    def seconds(self, task: Task, use: Use) -> float:
+    def seconds(self, task: Task, seated: Seated) -> float:
         """Return the seconds of all turns of a task in a step."""
 
-    def memory(self, use: Use, residency: Residency) -> Bytes:
+    def memory(self, seated: Seated, residency: Residency) -> Bytes:
         """Return the bytes of a seat."""
 
-    def items(self, use: Use, residency: Residency) -> Mapping[str, int]:
+    def items(self, seated: Seated, residency: Residency) -> Mapping[str, int]:
         """Return what the bytes awake are made of."""
 
     def capacity(self, ranks: range) -> tuple[int, int]:
         """Return the bytes that seats may take of one GPU, and of host memory per GPU."""
 
-    def wake(self, use: Use, residency: Residency) -> tuple[float, float]:
+    def wake(self, seated: Seated, residency: Residency) -> tuple[float, float]:
         """Return the seconds to bring back what a seat let go, and to let it go."""
 
-    def reshard(self, source: Use, target: Use) -> tuple[int, float]:
+    def reshard(self, source: Seated, target: Seated) -> tuple[int, float]:
         """Return the bytes over links, and the seconds, to bring weights from where they train."""
 
-    def reshard_floor(self, source: Use, target: Use) -> tuple[int, float]:
+    def reshard_floor(self, source: Seated, target: Seated) -> tuple[int, float]:
         """Return bytes and seconds that `reshard` doesn't stay under, at once; nothing will do."""
 
-    def aliases(self, source: Use, target: Use) -> bool:
+    def aliases(self, source: Seated, target: Seated) -> bool:
         """Return whether the target can read the weights of the source where they lie."""

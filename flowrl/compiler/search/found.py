@@ -9,8 +9,9 @@ from flowrl.compiler.cost.step import Spans
 from flowrl.compiler.search.bound import Bounds
 from flowrl.compiler.search.branch import Counts
 from flowrl.compiler.search.constraints import Constraints
+from flowrl.compiler.search.costs import Seated
 from flowrl.compiler.search.tree import Node
-from flowrl.compiler.tasks import Seat
+from flowrl.compiler.tasks import Seat, home_of
 from flowrl.ir.layout import Layout
 
 
@@ -37,7 +38,7 @@ class PlacedSeat:
         pool: its name.
         layout: of the weights over the pool.
         residency: what becomes of them while another seat of the pool works.
-        cache_share: of a generate seat; see `Use`.
+        cache_share: of a generate seat; see `Seated`.
     """
 
     pool: str
@@ -71,6 +72,13 @@ class Found:
         """A step's, as predicted."""
         return self.spans.seconds
 
+    def seated(self, seat: Seat) -> Seated:
+        """Return a seat as the cost models ask for it; see `home_of`."""
+        home = home_of(seat, self.seats)
+        its = self.seats[home]
+        ranks = next(pool.ranks for pool in self.pools if pool.name == its.pool)
+        return Seated(home, its.layout, ranks, its.cache_share)
+
 
 def found(node: Node, bounds: Bounds, counts: Counts, constraints: Constraints) -> Found:
     """Return a complete node as a placement."""
@@ -84,7 +92,9 @@ def found(node: Node, bounds: Bounds, counts: Counts, constraints: Constraints) 
     for seat, its in enumerate(seats):
         option = node.options[tree.place[seat]]
         name = names[node.partition.pool_of[seat]]
-        placed[its] = PlacedSeat(name, option.use.layout, option.residency, option.use.cache_share)
+        placed[its] = PlacedSeat(
+            name, option.seated.layout, option.residency, option.seated.cache_share
+        )
     pools = sorted(map(PlacedPool, names, ranks, members), key=lambda pool: pool.ranks[0])
     return Found(tuple(pools), placed, bounds.spans(node), key[1], key[2], counts)
 

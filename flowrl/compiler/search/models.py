@@ -6,6 +6,7 @@ from math import inf
 import attrs
 
 from flowrl.compiler.cost.memory import Memory, Residency, memory
+from flowrl.compiler.cost.phase import Phase
 from flowrl.compiler.cost.residency import sleep_seconds, wake_seconds
 from flowrl.compiler.cost.seconds import seconds
 from flowrl.compiler.cost.weights import shard_count
@@ -13,7 +14,7 @@ from flowrl.compiler.hardware import Machines
 from flowrl.compiler.layouts import Placement, Storage
 from flowrl.compiler.reshard import reshard_cost
 from flowrl.compiler.search.candidates import candidates
-from flowrl.compiler.search.costs import Bytes, Use
+from flowrl.compiler.search.costs import Bytes, Seated
 from flowrl.compiler.shapes import ModelShape
 from flowrl.compiler.target import Target
 from flowrl.compiler.tasks import Seat, Task
@@ -55,42 +56,45 @@ class ModelCosts:
         kept: tuple[Residency, ...] = ("resident", "offload")
         return kept if seat.use == "train" else (*kept, "drop", "alias")
 
-    def seconds(self, task: Task, use: Use) -> float:
+    def seconds(self, task: Task, seated: Seated) -> float:
         """Return the seconds of all turns of a task."""
-        shape = self._shape(use.seat)
-        phase = seconds(task, shape, use.layout, use.ranks, self.target, use.cache_share)
-        return phase.seconds * task.times
+        return self.phase(task, seated).seconds * task.times
 
-    def memory(self, use: Use, residency: Residency) -> Bytes:
+    def phase(self, task: Task, seated: Seated) -> Phase:
+        """Return the seconds of one execution of a task, by what they are spent on."""
+        shape, cache_share = self._shape(seated.seat), seated.cache_share
+        return seconds(task, shape, seated.layout, seated.ranks, self.target, cache_share)
+
+    def memory(self, seated: Seated, residency: Residency) -> Bytes:
         """Return the bytes of a seat."""
-        took = self._memory(use)
+        took = self._itemised(seated)
         return Bytes(
             took.awake(residency).total, took.asleep(residency).total, took.host(residency)
         )
 
-    def items(self, use: Use, residency: Residency) -> Mapping[str, int]:
+    def items(self, seated: Seated, residency: Residency) -> Mapping[str, int]:
         """Return the bytes awake, by what they are."""
-        return self._memory(use).awake(residency).items
+        return self._itemised(seated).awake(residency).items
 
     def capacity(self, ranks: range) -> tuple[int, int]:
         """Return the bytes of a GPU, and its share of the host's."""
         node = self.machines.nodes[self.machines.node(ranks[0])]
         return node.gpu.usable_bytes, node.host_memory_bytes // node.count
 
-    def wake(self, use: Use, residency: Residency) -> tuple[float, float]:
+    def wake(self, seated: Seated, residency: Residency) -> tuple[float, float]:
         """Return the seconds between host and GPUs."""
-        took, changed = self._memory(use), use.seat.use == "train"
+        took, changed = self._itemised(seated), seated.seat.use == "train"
         return (
-            wake_seconds(took, residency, use.ranks, self.target),
-            sleep_seconds(took, residency, use.ranks, self.target, changed=changed),
+            wake_seconds(took, residency, seated.ranks, self.target),
+            sleep_seconds(took, residency, seated.ranks, self.target, changed=changed),
         )
 
-    def reshard(self, source: Use, target: Use) -> tuple[int, float]:
+    def reshard(self, source: Seated, target: Seated) -> tuple[int, float]:
         """Return the bytes over links, and the seconds, of the exact sends."""
-        ends = self._placement(source), self._placement(target)
+        ends = self.placement(source), self.placement(target)
         return reshard_cost(self._shape(target.seat), *ends, self.machines)
 
-    def reshard_floor(self, source: Use, target: Use) -> tuple[int, float]:
+    def reshard_floor(self, source: Seated, target: Seated) -> tuple[int, float]:
         """Return what ranks lack on average, at the fastest link there could be.
 
         A rank needs at least its even part of the model; on the same ranks it holds at most what
@@ -105,21 +109,23 @@ class ModelCosts:
         fastest = max(gpu.peer_bytes_per_s, gpu.network_bytes_per_s)
         return int(size * len(target.ranks)), size / fastest
 
-    def aliases(self, source: Use, target: Use) -> bool:
+    def placement(self, seated: Seated) -> Placement:
+        """Return where a seat's weights lie, stored as its engine stores them."""
+        storage = Storage.ENGINE if seated.seat.use == "generate" else Storage.MODEL
+        return Placement(seated.layout, seated.ranks, storage, self._weight_bytes(seated.seat))
+
+    def aliases(self, source: Seated, target: Seated) -> bool:
         """Return whether each rank trains whole what it needs, so that both can share storage."""
         return source.layout == target.layout and source.layout.fsdp == 1
 
-    def _memory(self, use: Use) -> Memory:
-        most = max((task.sequences for task in self.tasks if task.seat == use.seat), default=inf)
-        shape, seat = self._shape(use.seat), use.seat
-        return memory(seat, shape, use.layout, use.ranks, self.target, most, use.cache_share)
+    def _itemised(self, seated: Seated) -> Memory:
+        seat, layout, ranks = seated.seat, seated.layout, seated.ranks
+        most = max((task.sequences for task in self.tasks if task.seat == seat), default=inf)
+        shape, cache_share = self._shape(seat), seated.cache_share
+        return memory(seat, shape, layout, ranks, self.target, most, cache_share)
 
     def _shape(self, seat: Seat) -> ModelShape:
         return self.target.shapes[seat.role]
 
     def _weight_bytes(self, seat: Seat) -> int:
         return self.target.workload.settings(seat.role).weight_bytes
-
-    def _placement(self, use: Use) -> Placement:
-        storage = Storage.ENGINE if use.seat.use == "generate" else Storage.MODEL
-        return Placement(use.layout, use.ranks, storage, self._weight_bytes(use.seat))

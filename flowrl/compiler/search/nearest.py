@@ -78,7 +78,7 @@ def _peak(node: Node, tree: Tree, number: int) -> Peak:
     table, pool, shape = tree.table, node.partition.pools[number], node.shapes[number]
     gpu, host = table.costs.capacity(table.ranks(shape))
     chosen = {seat: node.options[tree.place[seat]] for seat in pool}
-    names = {s: f"{table.seats[s]} ({o.use.layout}, {o.residency})" for s, o in chosen.items()}
+    names = {s: f"{table.seats[s]} ({o.seated.layout}, {o.residency})" for s, o in chosen.items()}
     kept = {seat: option.bytes.host for seat, option in chosen.items() if option.bytes.host}
     worst = max(pool, key=lambda s: chosen[s].bytes.awake - chosen[s].bytes.asleep)
     asleep = {seat: chosen[seat].bytes.asleep for seat in pool if seat != worst}
@@ -87,6 +87,6 @@ def _peak(node: Node, tree: Tree, number: int) -> Peak:
         others = {names[seat]: size for seat, size in kept.items()}
         return Peak(shape.gpus, host, sum(kept.values()) - host, "", {}, others)
     option = chosen[worst]
-    items = table.costs.items(option.use, option.residency)
+    items = table.costs.items(option.seated, option.residency)
     others = {names[seat]: size for seat, size in asleep.items()}
     return Peak(shape.gpus, gpu, over, names[worst], items, others)

@@ -9,7 +9,7 @@ import attrs
 from flowrl.compiler.cost.memory import Residency
 from flowrl.compiler.cost.step import homes
 from flowrl.compiler.search.constraints import Constraints
-from flowrl.compiler.search.costs import RESIDENCIES, Costs, Use
+from flowrl.compiler.search.costs import RESIDENCIES, Costs, Seated
 from flowrl.compiler.search.space import Shape, blocks_of
 from flowrl.compiler.search.terms import Option, Terms, fits, least, options
 from flowrl.compiler.tasks import Task, seats_of
@@ -68,8 +68,8 @@ class Table:
         its, ranks, fixed = self.seats[seat], self.ranks(shape), self.constraints
         wanted = fixed.layouts.get(its)
         layouts = self.costs.layouts(its, ranks) if wanted is None else (wanted,)
-        uses = [
-            Use(its, layout, ranks, share)
+        several = [
+            Seated(its, layout, ranks, share)
             for layout in layouts
             if layout.size == shape.gpus and fixed.lays_out(its, layout)
             for share in self.costs.cache_shares(its)
@@ -80,7 +80,7 @@ class Table:
         if self.trainer[seat] is None:  # nowhere to bring weights from, or to read them
             allowed = [r for r in allowed if r in ("resident", "offload")]
         tasks = [self.tasks[i] for i in self.work[seat]]
-        return options(self.costs, tasks, uses, allowed, tied=self.tied[seat])
+        return options(self.costs, tasks, several, allowed, tied=self.tied[seat])
 
     def _choices(self, pool: tuple[int, ...], shape: Shape) -> tuple[Choices, ...] | None:
         """Return what each seat of a pool may choose, or None if nothing fits.
@@ -106,8 +106,8 @@ class Table:
         every = [o for o in self.options(seat, shape) if beside or o.residency != "alias"]
         if len(pool) > 1:
             return every
-        stays = {o.use: o for o in every if o.residency == "resident"}
-        return [o for o in every if not _needless(o, stays.get(o.use, o))]
+        stays = {o.seated: o for o in every if o.residency == "resident"}
+        return [o for o in every if not _needless(o, stays.get(o.seated, o))]
 
     def _floor(
         self, pool: tuple[int, ...], shape: Shape, seat: int, residency: Residency | None
@@ -136,17 +136,17 @@ class Table:
     def _bring(self, source: Option, target: Option, near: Near, exact: bool) -> tuple[int, float]:
         """Return bytes over links and seconds to bring weights to a seat, or what they exceed."""
         ask = self.costs.reshard if exact else self.costs.reshard_floor
-        return ask(source.use, self.beside(source, target, near))
+        return ask(source.seated, self.beside(source, target, near))
 
-    def beside(self, source: Option, target: Option, near: Near) -> Use:
+    def beside(self, source: Option, target: Option, near: Near) -> Seated:
         """Return the target on ranks that lie so from the source's; any such cost the same."""
-        a, b = source.use.ranks, target.use.ranks
+        a, b = source.seated.ranks, target.seated.ranks
         first, per_node = b[0], self.costs.machines.nodes[self.costs.machines.node(b[0])].count
         if near == "node":
             first += len(a)
         elif near == "apart" and a[0] == first:  # of one block, after the source's nodes
             first += -(-len(a) // per_node) * per_node
-        return attrs.evolve(target.use, ranks=range(first, first + len(b)))
+        return attrs.evolve(target.seated, ranks=range(first, first + len(b)))
 
 
 def _needless(option: Option, stays: Option) -> bool:

@@ -6,7 +6,7 @@ from functools import cached_property
 import attrs
 
 from flowrl.compiler.cost.memory import Residency
-from flowrl.compiler.search.costs import Bytes, Costs, Use
+from flowrl.compiler.search.costs import Bytes, Costs, Seated
 from flowrl.compiler.tasks import Task
 
 
@@ -42,7 +42,7 @@ class Option(Terms):
     """A residency, a layout and a cache for one seat, and what they come to."""
 
     residency: Residency
-    use: Use
+    seated: Seated
 
 
 def least(several: Iterable[Terms]) -> Terms:
@@ -73,7 +73,7 @@ def excess(pool: Sequence[Terms], capacity: tuple[int, int]) -> int:
 def options(
     costs: Costs,
     tasks: Sequence[Task],
-    uses: Sequence[Use],
+    several: Sequence[Seated],
     residencies: Sequence[Residency],
     *,
     tied: bool,
@@ -83,28 +83,28 @@ def options(
     Args:
         costs: what to ask.
         tasks: of the seat.
-        uses: the seat with each layout.
+        several: the seat with each layout.
         residencies: what it may do while another seat works.
         tied: another seat has the weights too, so that bringing them hangs on the layout: only
             choices of one layout are compared.
     """
-    every = list(_options(costs, tasks, uses, residencies))
+    every = list(_options(costs, tasks, several, residencies))
     kept: list[Option] = []
     for option in sorted(every, key=lambda o: o.numbers):  # stable; none dominates one before it
         alike = (o for o in kept if o.residency == option.residency)
         if tied:
-            alike = (o for o in alike if o.use.layout == option.use.layout)
+            alike = (o for o in alike if o.seated.layout == option.seated.layout)
         if not any(other.dominates(option) for other in alike):
             kept.append(option)
     return tuple(kept)
 
 
 def _options(
-    costs: Costs, tasks: Sequence[Task], uses: Sequence[Use], residencies: Sequence[Residency]
+    costs: Costs, tasks: Sequence[Task], several: Sequence[Seated], residencies: Sequence[Residency]
 ) -> Iterator[Option]:
-    for use in uses:
-        seconds = tuple(costs.seconds(task, use) for task in tasks)
+    for seated in several:
+        seconds = tuple(costs.seconds(task, seated) for task in tasks)
         for residency in residencies:
-            took = costs.memory(use, residency)
-            wake, sleep = costs.wake(use, residency)
-            yield Option(seconds, took, wake, sleep, residency, use)
+            took = costs.memory(seated, residency)
+            wake, sleep = costs.wake(seated, residency)
+            yield Option(seconds, took, wake, sleep, residency, seated)

@@ -158,7 +158,7 @@ class Tree:
 
     def _aliases(self, node: Node, seat: int) -> bool:
         source, option = self.source(node, seat), node.options[self.place[seat]]
-        return source is not None and self.table.costs.aliases(source[0].use, option.use)
+        return source is not None and self.table.costs.aliases(source[0].seated, option.seated)
 
     def _ranks(self, shapes: tuple[Shape, ...]) -> tuple[range, ...] | None:
         return pack(shapes, self.table.blocks)

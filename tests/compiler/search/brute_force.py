@@ -7,7 +7,7 @@ and when the tasks of a step run.
 from itertools import product
 
 from flowrl.compiler.cost.step import homes, slots, spans
-from flowrl.compiler.search.costs import Use
+from flowrl.compiler.search.costs import Seated
 from flowrl.compiler.search.space import blocks_of, pack, partitions
 from flowrl.compiler.tasks import seats_of
 from flowrl.ir.layout import AXES
@@ -68,7 +68,9 @@ def layouts(costs, constraints, seat, ranks):
             if all(layout.axes[axis] == 1 for axis in AXES if axis not in allowed)
         ]
     return [
-        Use(seat, layout, ranks, share) for layout in choices for share in costs.cache_shares(seat)
+        Seated(seat, layout, ranks, share)
+        for layout in choices
+        for share in costs.cache_shares(seat)
     ]
 
 

@@ -86,7 +86,7 @@ def random_problem(seed):
     return tasks, costs, random_constraints(random, list(seats_of(tasks)), machines)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=75, deadline=None)
 @given(st.integers(0, 2**32))
 def test_the_best_placement_is_that_of_brute_force(seed):
     tasks, costs, constraints = random_problem(seed)
@@ -97,7 +97,7 @@ def test_the_best_placement_is_that_of_brute_force(seed):
     assert (found and (found.seconds, found.gpus, found.moved)) == expected
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(st.integers(0, 2**32))
 def test_the_nearest_placement_lacks_as_little_as_that_of_brute_force(seed):
     tasks, costs, constraints = random_problem(seed)

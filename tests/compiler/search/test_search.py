@@ -5,7 +5,7 @@ import re
 import pytest
 from inline_snapshot import snapshot
 
-from flowrl.compiler.search import Constraints, ModelCosts, Use, best_placement, search
+from flowrl.compiler.search import Constraints, ModelCosts, Seated, best_placement, search
 from flowrl.compiler.search.fixes import small_fixes
 from flowrl.compiler.tasks import Seat
 from flowrl.errors import ProgramError, RunFileError
@@ -30,7 +30,7 @@ def test_each_pool_holds_its_seats_at_every_moment():
         took = {}
         for seat in pool.seats:
             its = found.seats[seat]
-            use = Use(seat, its.layout, pool.ranks, its.cache_share)
+            use = Seated(seat, its.layout, pool.ranks, its.cache_share)
             took[seat] = costs.memory(use, its.residency)
         for seat in pool.seats:
             others = sum(took[other].asleep for other in pool.seats if other != seat)
