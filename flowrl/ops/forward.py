@@ -1,9 +1,10 @@
 """Run a model forward: sample from it, or read log-probabilities, values and rewards."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
-from flowrl.errors import Location, ProgramError
+from flowrl.errors import Location
 from flowrl.ir.graph import Model, Value
 from flowrl.ir.records import RECORDS, Prompts, Rollouts, fields_of, shown
 from flowrl.ir.trace import bind, builder_of
@@ -59,14 +60,11 @@ def generate(
     expect("generate", "prompts", prompts, Prompts)
     builder = builder_of([policy], "generate")
     outside_loss("generate", builder)
-    defaults = {**PLAIN, **builder.root.sampling.get(policy.role, {})}
+    silent = {**PLAIN, **builder.root.sampling.get(policy.role, {})}
     given = dict(temperature=temperature, top_p=top_p, top_k=top_k, min_tokens=min_tokens)
-    chosen: dict[str, Any] = {k: defaults[k] if v is None else v for k, v in given.items()}
+    chosen: dict[str, Any] = {k: silent[k] if v is None else v for k, v in given.items()}
     at_least_one("generate", "n", n, "n counts the samples of each prompt")
-    in_interval("generate", "[0, inf)", temperature=chosen["temperature"], hint="0 is greedy")
-    in_interval("generate", "(0, 1]", top_p=chosen["top_p"], hint="1 is off")
-    in_interval("generate", "[0, inf)", top_k=chosen["top_k"], hint="0 is off")
-    _check_limits(max_tokens, chosen["min_tokens"])
+    _check_sampling(max_tokens, **chosen)
     stops = _stops(stop)
     loc = Location.of_caller()
     axes = (builder.axis("sample", "generate", loc), builder.axis("token", "generate", loc))
@@ -77,13 +75,19 @@ def generate(
     return recompute(builder, policy, rollouts)
 
 
-def _check_limits(max_tokens: int | None, min_tokens: int) -> None:
+def _check_sampling(
+    max_tokens: int | None, *, temperature: Any, top_p: Any, top_k: Any, min_tokens: Any
+) -> None:
+    in_interval("generate", "[0, inf)", temperature=temperature, hint="0 is greedy")
+    in_interval("generate", "(0, 1]", top_p=top_p, hint="1 is off")
+    in_interval("generate", "[0, inf)", top_k=top_k, hint="0 is off")
     if max_tokens is not None:
         at_least_one("generate", "max_tokens", max_tokens, "it limits the length of a sample")
-    least, most = min_tokens, max_tokens
-    if not isinstance(least, int) or least < 0 or (most is not None and least > most):
-        wanted = "an integer of at least 0" + ("" if most is None else f", up to max_tokens={most}")
-        refuse("generate", f"`min_tokens` must be {wanted}; got {least!r}", "0 is off")
+    most = math.inf if max_tokens is None else max_tokens
+    if not isinstance(min_tokens, int) or not 0 <= min_tokens <= most:
+        limit = "" if max_tokens is None else f", up to max_tokens={max_tokens}"
+        wanted = f"an integer of at least 0{limit}"
+        refuse("generate", f"`min_tokens` must be {wanted}; got {min_tokens!r}", "0 is off")
 
 
 def _stops(stop: Any) -> tuple[str, ...] | None:
@@ -191,33 +195,36 @@ def score(
     Raises:
         ProgramError: `per` is neither, or "token" from a function.
     """
-    loc = Location.of_caller()
     expect("score", "rollouts", rollouts, Rollouts)
-    if not isinstance(by, str | Model):
-        raise ProgramError(
-            f"score: `by` must be the name of a reward, or a model; got {shown(by)}",
-            where=loc.excerpt(),
-            hint="a reward function gets a name in the run file: `[reward.name]`",
-        )
-    if per not in ("sample", "token") or (per == "token" and isinstance(by, str)):
-        raise ProgramError(
-            f"score: `per` must be `sample`, or `token` for a model; got {per!r}",
-            where=loc.excerpt(),
-            hint="a reward function gives one number a completion",
-        )
+    _check_scorer(by, per)
     if isinstance(by, Model):
         return rollouts, _rewards(by, rollouts, per)
     builder = builder_of([rollouts.tokens], "score")
     outside_loss("score", builder)
     scored = [rollouts.prompts.rows, rollouts.tokens, rollouts.prompts.context]
     pairs, origin = fresh_axes(builder, scored, "score", whole=True), rollouts.logprobs.origin
-    axis = builder.axis("reward", "score", loc) if names else None
+    axis = builder.axis("reward", "score", Location.of_caller()) if names else None
     models = builder.models_of(names or (by,))
     given = [_rewards(model, rollouts, "sample") for model in models.values()]
     op = Score(names or (by,), origin.model if origin else "", pairs, axis, tuple(models))
     rewards, kept = bind(op, rollouts.prompts.rows, rollouts.tokens, *given)
     builder.report(by, rewards)
     return take_rollouts(builder, kept, rollouts), rewards
+
+
+def _check_scorer(by: Any, per: str) -> None:
+    if not isinstance(by, str | Model):
+        refuse(
+            "score",
+            f"`by` must be the name of a reward, or a model; got {shown(by)}",
+            "a reward function gets a name in the run file: `[reward.name]`",
+        )
+    if per not in ("sample", "token") or (per == "token" and isinstance(by, str)):
+        refuse(
+            "score",
+            f"`per` must be `sample`, or `token` for a model; got {per!r}",
+            "a reward function gives one number a completion",
+        )
 
 
 def _rewards(model: Value, rollouts: Rollouts, per: str) -> Value:

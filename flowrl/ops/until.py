@@ -133,10 +133,9 @@ def _data_input(builder: GraphBuilder, prompts: Prompts) -> str:
 
 
 def _check_keep(inner: GraphBuilder, kept: Any) -> Value:
-    if isinstance(kept, Value) and isinstance(kept.type, TensorType):
-        rows = len(kept.type.axes) == 1 and kept.type.dtype is DType.BOOL
-        if rows:
-            return kept
+    type = kept.type if isinstance(kept, Value) else None
+    if isinstance(type, TensorType) and type.dtype is DType.BOOL and len(type.axes) == 1:
+        return kept  # type: ignore[no-any-return]
     raise ProgramError(
         f"sample_until: `keep` must return bool[prompt]; got {shown(kept)}",
         where=Location.of_caller().excerpt(),
