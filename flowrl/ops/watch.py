@@ -1,6 +1,7 @@
 """What `update` measures by itself, from the forward pass that it makes anyway."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from flowrl.ir.builder import GraphBuilder
@@ -58,15 +59,22 @@ def _kl(node: Node, mask: Value) -> dict[str, Value]:
     return {"kl": token_mean(node.results[0], mask)}
 
 
-def _surrogate(node: Node, mask: Value) -> dict[str, Value]:
-    """Measure `f(new, old, ..., advantages)`, whose ratio is new / old."""
-    new, old, *rest = node.args
-    by_sequence = node.op.name == "sequence_surrogate"
-    advantages = rest[1] if node.op.name == "decoupled" else rest[0]
-    args = {"new": new, "old": old, "advantages": advantages, "mask": mask}
+def _surrogate(
+    node: Node, mask: Value, *, fractions: str = "clipping:clip_fractions", advantages: int = 2
+) -> dict[str, Value]:
+    """Measure a surrogate of (new, old, ...), whose ratio is new / old.
+
+    Args:
+        node: the surrogate.
+        mask: bool[..., token].
+        fractions: the function that says where its clip is active.
+        advantages: which of its arguments they are.
+    """
+    new, old = node.args[:2]
+    args = {"new": new, "old": old, "advantages": node.args[advantages], "mask": mask}
     signature = f"f32[..., token], {MASKED_PAIR}"
     sides = apply_many(
-        f"clipping:{'sequence_' if by_sequence else ''}clip_fractions",
+        fractions,
         f"{signature} -> f32[], f32[], f32[]",
         Per.BATCH,
         args,
@@ -120,8 +128,10 @@ def _options(node: Node, *names: str) -> dict[str, Any]:
 MEASURES: dict[str, Callable[[Node, Value], dict[str, Value]]] = {
     "divergences:kl": _kl,
     "surrogate:clipped_surrogate": _surrogate,
-    "surrogate:sequence_surrogate": _surrogate,
-    "surrogate:decoupled": _surrogate,
+    "surrogate:sequence_surrogate": partial(
+        _surrogate, fractions="clipping:sequence_clip_fractions"
+    ),
+    "surrogate:decoupled": partial(_surrogate, advantages=3),
     "covariance:clip_cov": _surrogate,
     "losses:cispo": _cispo,
     "losses:clipped_value": _critic,

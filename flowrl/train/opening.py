@@ -11,7 +11,7 @@ from flowrl.config.run_file import RunFile
 from flowrl.data.dataset import Dataset
 from flowrl.data.opening import open_data
 from flowrl.data.spec import DataSpec, RowKind
-from flowrl.ir.program import Kind as InputKind
+from flowrl.ir.program import Kind
 from flowrl.ops.control import SampleUntil
 from flowrl.ops.model import Score
 from flowrl.ops.uses import tokenizing_role
@@ -125,7 +125,7 @@ class DataOpening:
         Raises:
             RunFileError: it describes other inputs.
         """
-        inputs = {s.name: s.data for s in lowered.traced.inputs if s.kind is InputKind.DATA}
+        inputs = {s.name: s.data for s in lowered.traced.inputs if s.kind is Kind.DATA}
         keys = check_inputs(run, lowered.traced.inputs)
         specs = {n: (run.structure(DataSpec, key), KINDS[inputs[n]]) for n, key in keys.items()}
         ops = [node.op for node in lowered.graph.walk()]
