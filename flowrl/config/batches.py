@@ -11,6 +11,7 @@ def check_batches(
     minibatch: int,
     *,
     by: Literal["group", "sequence"] = "group",
+    key: str = "train.prompts_per_step",
     where: str = "",
 ) -> None:
     """Check that a step's sequences split evenly into minibatches.
@@ -20,13 +21,14 @@ def check_batches(
         samples: completions a prompt.
         minibatch: sequences a minibatch.
         by: what a minibatch keeps whole; `group`: all samples of a prompt.
+        key: what says how many prompts.
         where: the place of the keys, for the error.
 
     Raises:
         RunFileError: a remainder is left, or a minibatch would split a group.
     """
     sequences = prompts_per_step * samples
-    product = f"`train.prompts_per_step` = {prompts_per_step} x samples = {samples}"
+    product = f"`{key}` = {prompts_per_step} x samples = {samples}"
     if minibatch < 1 or sequences % minibatch:
         remainder = f": remainder {sequences % minibatch}" if minibatch > 0 else ""
         raise RunFileError(
@@ -52,6 +54,7 @@ def batch_sentence(
     epochs: int = 1,
     tokens_per_microbatch: int,
     chosen: bool = False,
+    until: bool = False,
 ) -> str:
     """Return the sentence that says what the batch sizes come to.
 
@@ -63,6 +66,7 @@ def batch_sentence(
         tokens_per_microbatch: most tokens in a forward pass.
         chosen: whether updates are on samples chosen among these, or carried: on how many, only
             the step will tell.
+        until: whether prompts are drawn until `prompts_per_step` of them are kept.
     """
     sequences = prompts_per_step * (samples or 1)
     minibatch = minibatch or sequences
@@ -71,7 +75,8 @@ def batch_sentence(
     else:
         each = "1 prompt" if prompts_per_step == 1 else f"each of {prompts_per_step} prompts"
         completions = _count(samples, "completion")
-        drawn = f"A step samples {completions} of {each}: {_count(sequences, 'sequence')}"
+        verb = "keeps" if until else "samples"
+        drawn = f"A step {verb} {completions} of {each}: {_count(sequences, 'sequence')}"
     updates = sequences // minibatch * epochs
     number = "one update" if updates == 1 else f"{updates} updates"
     of = f"{number} of {minibatch}"

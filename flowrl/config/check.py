@@ -149,23 +149,24 @@ def batches(run: RunFile, graph: Graph) -> str:
     """
     ops = [node.op for node in graph.walk()]
     samples = next((op.n for op in ops if isinstance(op, Generate)), None)
-    until = next((op for op in ops if isinstance(op, SampleUntil)), None)
+    until = next((node for node in graph.walk() if isinstance(node.op, SampleUntil)), None)
     division = next((op for op in ops if isinstance(op, Minibatches)), None)
-    prompts = until.groups if until else run.train.prompts_per_step
+    prompts, key = run.train.prompts_per_step, "train.prompts_per_step"
+    where = run.where(key)
+    if until and isinstance(until.op, SampleUntil):
+        prompts, key, where = until.op.groups, "groups", until.loc.excerpt()
     role = run.engines.role(next(iter(run.models)))
-    tokens = role.train.tokens_per_microbatch
     chosen = any(isinstance(op, Select | Append) for op in ops)
+    said: dict[str, Any] = {
+        "tokens_per_microbatch": role.train.tokens_per_microbatch,
+        "chosen": chosen,
+        "until": until is not None,
+    }
     if division is None:
-        return batch_sentence(prompts, samples, tokens_per_microbatch=tokens, chosen=chosen)
+        return batch_sentence(prompts, samples, **said)
     by: Any = division.by
-    where = run.where("train.prompts_per_step")
     if not chosen:
-        check_batches(prompts, samples or 1, division.sequences, by=by, where=where)
+        check_batches(prompts, samples or 1, division.sequences, by=by, key=key, where=where)
     return batch_sentence(
-        prompts,
-        samples,
-        minibatch=division.sequences,
-        epochs=division.epochs,
-        tokens_per_microbatch=tokens,
-        chosen=chosen,
+        prompts, samples, minibatch=division.sequences, epochs=division.epochs, **said
     )

@@ -4,9 +4,10 @@ import pytest
 from inline_snapshot import snapshot
 
 import flowrl as fl
-from flowrl.config.check import trace_run
+from flowrl.config.check import batches, trace_run
 from flowrl.errors import RunFileError
 from programs.grpo import grpo
+from tests.config.conftest import GRPO
 
 
 def test_a_correction_table_corrects_the_program(load):
@@ -28,4 +29,20 @@ corrected: `low` must not be above `high`; got 3.0 and 2.0
    20 | [correction]
          ^^^^^^^^^^
 help: both bound the weight\
+""")
+
+
+def test_groups_that_minibatches_do_not_divide_are_counted_as_the_program_counts_them(load):
+    dapo = GRPO.replace('file = "grpo"\nsamples = 4', 'file = "dapo"\nsamples = 2\ngroups = 3')
+    run = load("", "program.minibatch=4", text=dapo)
+
+    with pytest.raises(RunFileError) as error:
+        batches(run, trace_run(run).graph)
+
+    assert str(error.value) == snapshot("""\
+6 responses a step (`groups` = 3 x samples = 2) don't split into minibatches of 4: remainder 2
+  dapo.py:20
+   20 |     (rollouts, rewards), surplus, drawn = ops.sample_until(
+                                                  ^^^^^^^^^^^^^^^^^
+help: a minibatch of 2 fits\
 """)
