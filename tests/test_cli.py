@@ -4,13 +4,16 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from inline_snapshot import snapshot
 
 from flowrl import cli
 from flowrl.cli import main
+from flowrl.compiler.pipeline import PASSES
 from flowrl.ir.plan import Plan
+from flowrl.report.show import PASS
 
 RUN = """\
 [program]
@@ -65,6 +68,13 @@ def told(capsys):
         return code, out, err
 
     return run
+
+
+def test_every_stage_is_that_of_a_pass():
+    passes = [run.__name__ for run in PASSES]
+
+    assert get_args(cli.Stage) == ("traced", *PASS)
+    assert list(dict.fromkeys(PASS.values())) == passes
 
 
 def test_show_prints_each_stage(told):
