@@ -139,8 +139,8 @@ def print_times(models: Sequence[str], microbatch_tokens: int) -> None:
             found = best_placement(PPO, ModelCosts(of, PPO))
             seconds = time.process_time() - start
             assert found, "all of these fit"
-            counts = f"{found.counts.visited:7} {found.counts.refused:7} {found.counts.left:7}"
-            print(f"{model:7} {text:28} {seconds:7.1f} {counts}", flush=True)
+            effort = f"{found.effort.visited:7} {found.effort.refused:7} {found.effort.left:7}"
+            print(f"{model:7} {text:28} {seconds:7.1f} {effort}", flush=True)
 
 
 def main() -> None:

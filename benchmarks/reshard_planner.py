@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import attrs
 
 from flowrl.compiler.hardware import Machines
-from flowrl.compiler.layouts import Placement, Storage, matched, misfit
+from flowrl.compiler.layouts import Sharding, Storage, matched, misfit
 from flowrl.compiler.reshard import ReshardPlan, plan_reshard
 from flowrl.compiler.shapes import ModelShape
 from flowrl.compiler.shapes.known import known_shape
@@ -44,7 +44,7 @@ class Timed:
     seconds: float
 
     @classmethod
-    def of(cls, shape: ModelShape, src: Placement, dst: Placement, machines: Machines) -> "Timed":
+    def of(cls, shape: ModelShape, src: Sharding, dst: Sharding, machines: Machines) -> "Timed":
         """Make it."""
         start = time.perf_counter()
         plan = plan_reshard(shape, src, dst, machines)
@@ -65,25 +65,25 @@ def moves() -> Iterator[tuple[str, Timed]]:
     for name, trainer, first, generator, start, gpus in MOVES:
         shape, machines = known_shape(name), Machines.parse(gpus)
         layouts = Layout.parse(trainer), Layout.parse(generator)
-        src = Placement(layouts[0], range(first, first + layouts[0].size), element_bytes=4)
-        dst = Placement(layouts[1], range(start, start + layouts[1].size), Storage.ENGINE)
+        src = Sharding(layouts[0], range(first, first + layouts[0].size), element_bytes=4)
+        dst = Sharding(layouts[1], range(start, start + layouts[1].size), Storage.ENGINE)
         yield name, Timed.of(shape, src, dst, machines)
         if src.ranks == dst.ranks and layouts[0].fsdp > 1 and layouts[1].tp > 1:
             yield name, Timed.of(shape, matched(dst), dst, machines)
 
 
-def drawn(shape: ModelShape, draw: random.Random, size: int) -> Placement:
+def drawn(shape: ModelShape, draw: random.Random, size: int) -> Sharding:
     """Return a random layout on random ranks."""
     found = Layout(along_tp=draw.random() < 0.5, whole_experts=draw.random() < 0.5)
     for factor in draw.choice(FACTORS):
         grown = [attrs.evolve(found, **{axis: found.axes[axis] * factor}) for axis in AXES]
         found = draw.choice([layout for layout in grown if not misfit(shape, layout)])
     ranks = draw.sample(range(size), found.size)
-    return Placement(found, ranks, draw.choice(list(Storage)), draw.choice([2, 4]))
+    return Sharding(found, ranks, draw.choice(list(Storage)), draw.choice([2, 4]))
 
 
 def pairs(count: int) -> Iterator[Timed]:
-    """Yield plans between random placements."""
+    """Yield plans between random shardings."""
     draw, machines = random.Random(0), Machines.parse("2x8xH100 + 2x8xA100-80G")
     for _ in range(count):
         shape = known_shape(draw.choice(RANDOM))

@@ -8,7 +8,7 @@ import attrs
 from flowrl.compiler.cost.links import crossing_seconds
 from flowrl.compiler.cost.memory import Residency
 from flowrl.compiler.cost.phase import Phase
-from flowrl.compiler.layouts import Placement
+from flowrl.compiler.layouts import Sharding
 from flowrl.compiler.planning import Planned
 from flowrl.compiler.reshard import plan_reshard
 from flowrl.compiler.tasks import Move, Seat, Task, moves_of
@@ -160,10 +160,10 @@ class _Forecaster:
         )
 
     def _task(self, number: int) -> TaskForecast:
-        task, spans = self.planned.tasks[number], self.found.spans
+        task, timeline = self.planned.tasks[number], self.found.timeline
         seated = self.found.seated(task.seat)
         pool, phase = self.found.seats[seated.seat].pool, self.costs.phase(task, seated)
-        start, end = spans.computes[number], spans.ends[number]
+        start, end = timeline.computes[number], timeline.ends[number]
         return TaskForecast(task, pool, str(seated.layout), phase * task.times, start, end)
 
     def _edge(self, move: Move) -> Edge:
@@ -191,7 +191,7 @@ class _Forecaster:
             loc=str(move.node.loc),
         )
 
-    def _weights(self, model: ModelType, pool: str) -> Placement:
+    def _weights(self, model: ModelType, pool: str) -> Sharding:
         """Return where a model lies: as its seat there in this layout, first one that samples."""
         seats = [
             seat
@@ -199,7 +199,7 @@ class _Forecaster:
             if (seat.role, its.pool, str(its.layout)) == (model.role, pool, model.layout)
         ]
         seat = min(seats, key=lambda seat: seat.use != "generate")
-        return self.costs.placement(self.found.seated(seat))
+        return self.costs.sharding(self.found.seated(seat))
 
     def _occupancy(self, seat: Seat) -> Occupancy:
         its = self.found.seats[seat]

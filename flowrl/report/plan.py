@@ -213,9 +213,9 @@ def _phases(plan: Planned, predicted: Forecast) -> Iterator[str]:
             spent[phase] = spent.get(phase, 0.0) + each.end - each.start
         if not its:
             continue
-        spans = plan.found.spans
+        timeline = plan.found.timeline
         spent["weights"] = sum(
-            spans.computes[i] - spans.starts[i]
+            timeline.computes[i] - timeline.starts[i]
             for i, each in enumerate(predicted.tasks)
             if each.pool == pool.name
         )

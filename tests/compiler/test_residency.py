@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from inline_snapshot import snapshot
 
-from flowrl.compiler.cost.step import slots, spans
+from flowrl.compiler.cost.step import slots, timeline
 from flowrl.compiler.forecast import forecast
 from flowrl.compiler.residency import Stay, actions, residency
 from flowrl.compiler.search import Bytes, Constraints, search
@@ -123,7 +123,7 @@ def test_what_leaves_comes_back_in_every_step(step):
 def test_actions_take_the_seconds_that_the_step_counts_before_each_op(step):
     tasks, stays = step
     together = [attrs.evolve(stay, pool="a") for stay in stays]
-    counted = spans(
+    counted = timeline(
         slots(tasks, [stay.seat for stay in stays], [0] * len(stays)),
         [1] * len(tasks),
         [stay.wake for stay in stays],

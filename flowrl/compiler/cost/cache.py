@@ -37,8 +37,8 @@ def peak_tokens(workload: Workload, running: float, shared: float) -> float:
         shared: how many of them have one prompt, whose cache they share.
     """
     prompt = workload.prompt_tokens.mean / shared
-    spans = workload.response_tokens.spans()
-    return max((max(over, 1 / running) * (prompt + end) for _, end, over in spans), default=prompt)
+    steps = workload.response_tokens.survival()
+    return max((max(over, 1 / running) * (prompt + end) for _, end, over in steps), default=prompt)
 
 
 def at_once(rank: Rank, sequences: float) -> float:

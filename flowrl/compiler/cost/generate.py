@@ -50,7 +50,7 @@ def decode_steps(
     if sequences > running and lengths.mean:
         turns = (sequences - running) * lengths.mean / running
         yield Steps(turns, running, prompt + lengths.mean_square / (2 * lengths.mean))
-    for start, end, longer in lengths.spans():
+    for start, end, longer in lengths.survival():
         count = (end - start) * share_any(longer, everywhere)
         behind = prompt + (start + end) / 2
         yield Steps(count, max(running * longer, 1.0), behind, longer <= TAIL)

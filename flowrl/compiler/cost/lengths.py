@@ -5,6 +5,7 @@ from functools import cached_property
 from itertools import pairwise
 from math import exp, inf, log, sqrt
 from statistics import NormalDist
+from typing import Any
 
 import attrs
 
@@ -48,15 +49,15 @@ class Lengths:
         """
         if isinstance(spec, Mapping):
             return _cut_lognormal(spec, where)
-        pairs = [(spec, 1.0)] if isinstance(spec, int | float) else sorted(spec)
-        total = sum(weight for _, weight in pairs)
-        if not total or any(tokens < 0 or weight < 0 for tokens, weight in pairs):
+        pairs = [(spec, 1.0)] if isinstance(spec, int | float) else spec
+        if not (all(map(_is_pair, pairs)) and any(weight for _, weight in pairs)):
             raise RunFileError(
                 f"lengths need counts and weights that are not negative, one above 0; got {spec}",
                 where=where,
                 hint="write a number, {mean = 600, max = 1024}, or [[tokens, weight], ...]",
             )
-        return cls(tuple((float(tokens), weight / total) for tokens, weight in pairs))
+        total = sum(weight for _, weight in pairs)
+        return cls(tuple((float(tokens), weight / total) for tokens, weight in sorted(pairs)))
 
     @cached_property
     def mean(self) -> float:
@@ -84,10 +85,10 @@ class Lengths:
 
     def expected_maximum(self, n: float) -> float:
         """Return the expected longest of `n` sequences drawn independently."""
-        return sum((end - start) * share_any(over, n) for start, end, over in self.spans())
+        return sum((end - start) * share_any(over, n) for start, end, over in self.survival())
 
-    def spans(self) -> Iterator[tuple[float, float, float]]:
-        """Yield `(start, end, share)`: between these lengths, the share that is longer than start.
+    def survival(self) -> Iterator[tuple[float, float, float]]:
+        """Yield `(start, end, share)`: between these lengths, the share longer than `start`.
 
         These are the steps of the survival function, as decoding sees them: between two steps
         the number of running sequences does not change.
@@ -104,12 +105,23 @@ def share_any(share: float, n: float) -> float:
     return 1.0 - float((1.0 - share) ** n)
 
 
+def _is_pair(pair: Any) -> bool:
+    """Whether it is a number of tokens and its weight."""
+    return isinstance(pair, list | tuple) and len(pair) == 2 and all(map(_is_count, pair))
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int | float) and 0 <= value < inf
+
+
 def _cut_lognormal(spec: Mapping[str, float], where: str) -> Lengths:
-    unknown = sorted(set(spec) - set(KEYS))
+    known = all(map(_is_count, spec.values())) and not set(spec) - set(KEYS)
     mean, top = spec.get("mean", 0), spec.get("max", inf)
-    if unknown or not 0 < mean <= top:
+    fits = known and 0 < mean <= spec.get("p99", mean) <= top
+    if not fits or {"p99", "std"} <= set(spec):
         raise RunFileError(
-            f"lengths need a `mean` above 0, at most `max`, and `p99` or `std`; got {dict(spec)}",
+            "lengths need a `mean` above 0, at most `max`, and perhaps `std`, or `p99` between; "
+            f"got {dict(spec)}",
             where=where,
             hint="write {mean = 600, max = 1024}, or add p99 = 1000 or std = 250",
         )

@@ -39,7 +39,7 @@ class Slot:
 
 
 @attrs.frozen
-class Spans:
+class Timeline:
     """When each task of a step runs, in seconds from the step's start.
 
     Attributes:
@@ -97,14 +97,14 @@ def slots(tasks: Sequence[Task], seats: Sequence[Seat], pools: Sequence[int]) ->
     return tuple(out)
 
 
-def spans(
+def timeline(
     slots: Sequence[Slot],
     seconds: Sequence[float],
     wake: Sequence[float],
     sleep: Sequence[float],
     refresh: Sequence[float],
     drops: Sequence[bool],
-) -> Spans:
+) -> Timeline:
     """Return when each task runs: greedily, in program order within a pool.
 
     A pool does one thing at a time. A task starts when its pool is free and the results it needs
@@ -141,7 +141,7 @@ def spans(
         at += seconds[i]
         ends.append(at)
         free[pool] = at
-    return Spans(tuple(starts), tuple(computes), tuple(ends))
+    return Timeline(tuple(starts), tuple(computes), tuple(ends))
 
 
 def _old(tasks: Sequence[Task], seat_of: Sequence[int], i: int, *, stale: bool) -> range:

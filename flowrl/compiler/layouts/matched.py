@@ -1,11 +1,11 @@
 """FSDP shards that lie inside the shards that generation needs."""
 
-from flowrl.compiler.layouts.placement import Placement
+from flowrl.compiler.layouts.sharding import Sharding
 from flowrl.ir.layout import Layout
 
 
-def matched(generation: Placement, *, element_bytes: int = 4) -> Placement:
-    """Return an FSDP placement on the same ranks whose shards are parts of those to generate from.
+def matched(generation: Sharding, *, element_bytes: int = 4) -> Sharding:
+    """Return an FSDP sharding on the same ranks whose shards are parts of those to generate from.
 
     FSDP divides the dim that `tp` does (`shard_placement_fn` of FSDP2), and its mesh counts the
     ranks so that each one's chunk is a part of its own shard in generation. Over links goes only
@@ -27,4 +27,4 @@ def matched(generation: Placement, *, element_bytes: int = 4) -> Placement:
     chunks = Layout(fsdp=layout.size, along_tp=along_tp, whole_experts=whole_experts)
     order = sorted(range(layout.size), key=shard_first)
     ranks = tuple(generation.ranks[index] for index in order)
-    return Placement(chunks, ranks, element_bytes=element_bytes)
+    return Sharding(chunks, ranks, element_bytes=element_bytes)

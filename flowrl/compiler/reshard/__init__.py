@@ -1,4 +1,4 @@
-"""Reshard: the exact sends that bring weights from one placement to another."""
+"""Reshard: the exact sends that bring weights from one sharding to another."""
 
 from flowrl.compiler.reshard.buffers import Buffer, buffers
 from flowrl.compiler.reshard.cost import reshard_cost

@@ -3,7 +3,7 @@
 from functools import lru_cache
 
 from flowrl.compiler.hardware import Machines
-from flowrl.compiler.layouts import Placement
+from flowrl.compiler.layouts import Sharding
 from flowrl.compiler.reshard.plan import checked
 from flowrl.compiler.reshard.planning import Route, plan_class
 from flowrl.compiler.reshard.traffic import Traffic
@@ -12,7 +12,7 @@ from flowrl.compiler.shapes import ModelShape
 
 @lru_cache(maxsize=1 << 14)
 def reshard_cost(
-    shape: ModelShape, src: Placement, dst: Placement, machines: Machines
+    shape: ModelShape, src: Sharding, dst: Sharding, machines: Machines
 ) -> tuple[int, float]:
     """Return the bytes and the seconds of `plan_reshard`, without keeping the plan.
 

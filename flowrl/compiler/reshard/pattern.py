@@ -83,7 +83,7 @@ class Alias:
 
 @attrs.frozen(eq=False)
 class Pattern:
-    """How bundles of one form go from one placement to another.
+    """How bundles of one form go from one sharding to another.
 
     Attributes:
         bundles: alike in form; the names below are those of the first.

@@ -1,11 +1,11 @@
-"""Reshard plans: all that is sent, copied or shared to bring weights to another placement."""
+"""Reshard plans: all that is sent, copied or shared to bring weights to another sharding."""
 
 from collections.abc import Iterator
 
 import attrs
 
 from flowrl.compiler.hardware import Machines
-from flowrl.compiler.layouts import Placement, check_fit
+from flowrl.compiler.layouts import Sharding, check_fit
 from flowrl.compiler.layouts.box import Box, elements
 from flowrl.compiler.reshard.bound import lower_bound
 from flowrl.compiler.reshard.pattern import Alias, Copy, Pattern
@@ -38,7 +38,7 @@ class Send:
 
 @attrs.frozen
 class ReshardPlan:
-    """How weights come from one placement to another.
+    """How weights come from one sharding to another.
 
     Every element that a rank needs and lacks is sent to it once, and nothing else is sent. To a
     node on which no rank holds it, it comes over the network once. What is alike in all layers is
@@ -57,8 +57,8 @@ class ReshardPlan:
         seconds: see `Traffic.seconds`.
     """
 
-    src: Placement
-    dst: Placement
+    src: Sharding
+    dst: Sharding
     patterns: tuple[Pattern, ...]
     sent_bytes: int
     bytes_moved: int
@@ -114,9 +114,9 @@ class ReshardPlan:
 
 
 def plan_reshard(
-    shape: ModelShape, src: Placement, dst: Placement, machines: Machines
+    shape: ModelShape, src: Sharding, dst: Sharding, machines: Machines
 ) -> ReshardPlan:
-    """Return how a model's weights come from one placement to another.
+    """Return how a model's weights come from one sharding to another.
 
     Raises:
         RunFileError: the model can't have one of the layouts, or a rank is no GPU of the machines.
@@ -139,12 +139,12 @@ def plan_reshard(
 
 def checked(route: Route) -> Route:
     """Return a route whose layouts fit the model and whose ranks exist."""
-    for placement in (route.src, route.dst):
-        check_fit(route.shape, placement.layout)
-        if not all(0 <= rank < route.machines.size for rank in placement.ranks):
+    for sharding in (route.src, route.dst):
+        check_fit(route.shape, sharding.layout)
+        if not all(0 <= rank < route.machines.size for rank in sharding.ranks):
             raise RunFileError(
-                f"the layout `{placement.layout}` lies on the ranks "
-                f"{min(placement.ranks)} to {max(placement.ranks)}; "
+                f"the layout `{sharding.layout}` lies on the ranks "
+                f"{min(sharding.ranks)} to {max(sharding.ranks)}; "
                 f"`{route.machines}` has 0 to {route.machines.size - 1}",
                 hint="give more GPUs, or smaller pools",
             )

@@ -5,9 +5,9 @@ from collections.abc import Iterator, Mapping
 import attrs
 
 from flowrl.compiler.hardware import Machines
-from flowrl.compiler.layouts import Bundle, Placement, Shard, bundles
+from flowrl.compiler.layouts import Bundle, Shard, Sharding, bundles
 from flowrl.compiler.layouts.box import Box, common, elements
-from flowrl.compiler.layouts.placement import stages
+from flowrl.compiler.layouts.sharding import stages
 from flowrl.compiler.reshard.alias import row_in
 from flowrl.compiler.reshard.holders import Holders, Index, holders_of
 from flowrl.compiler.reshard.pattern import Alias, Copy, Flow, Pattern
@@ -22,8 +22,8 @@ class Route:
     """From where to where a model's weights go."""
 
     shape: ModelShape
-    src: Placement
-    dst: Placement
+    src: Sharding
+    dst: Sharding
     machines: Machines
 
     @property

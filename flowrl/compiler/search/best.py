@@ -33,5 +33,5 @@ def best_placement(
     """
     tree = Tree(Table(tasks, costs, constraints))
     bounds = Bounds(tree)
-    node, counts = best(tree, bounds)
-    return None if node is None else found(node, bounds, counts, constraints)
+    node, effort = best(tree, bounds)
+    return None if node is None else found(node, bounds, effort, constraints)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from functools import cache
 
-from flowrl.compiler.cost.step import Spans, spans
+from flowrl.compiler.cost.step import Timeline, timeline
 from flowrl.compiler.search.terms import Terms, least
 from flowrl.compiler.search.tree import Node, Tree
 
@@ -16,8 +16,8 @@ class Bounds:
 
     What is undecided counts at the least of its choices, each number by itself; to bring weights
     between layouts not yet known counts nothing, and until it is priced its floor. Since every end
-    in `spans` grows with each number, the step is too short at most; nothing here assumes that more
-    GPUs are faster, or that seconds and bytes depend on each other.
+    of a timeline grows with each number, the step is too short at most; nothing here assumes that
+    more GPUs are faster, or that seconds and bytes depend on each other.
     """
 
     def __init__(self, tree: Tree) -> None:
@@ -30,18 +30,18 @@ class Bounds:
         if terms is None or not self._fits(node, terms):
             return None
         refresh, moved = self._brought(node)
-        seconds = self._spans(node, terms, refresh).seconds
+        seconds = self._timeline(node, terms, refresh).seconds
         shapes, pools = node.shapes, node.partition.pools
         later = sum(self.table.shapes(pool)[0].gpus for pool in pools[len(shapes) :])
         return seconds, sum(shape.gpus for shape in shapes) + later, moved
 
-    def spans(self, node: Node) -> Spans:
+    def timeline(self, node: Node) -> Timeline:
         """Return when each task of a complete node runs."""
         terms = self._terms(node)
         assert terms is not None, "a complete node has all its terms"
-        return self._spans(node, terms, self._brought(node)[0])
+        return self._timeline(node, terms, self._brought(node)[0])
 
-    def _spans(self, node: Node, terms: Sequence[Terms], refresh: Sequence[float]) -> Spans:
+    def _timeline(self, node: Node, terms: Sequence[Terms], refresh: Sequence[float]) -> Timeline:
         table, place = self.table, self.tree.place
         seconds = [0.0] * len(table.tasks)
         for work, its in zip(table.work, terms, strict=True):
@@ -50,7 +50,7 @@ class Bounds:
         known = node.residencies
         drops = [place[s] < len(known) and known[place[s]] == "drop" for s in range(len(terms))]
         wake, sleep = [t.wake for t in terms], [t.sleep for t in terms]
-        return spans(node.partition.slots, seconds, wake, sleep, refresh, drops)
+        return timeline(node.partition.slots, seconds, wake, sleep, refresh, drops)
 
     def _terms(self, node: Node) -> list[Terms] | None:
         """Return the least terms of each seat, by number; None if a pool has no room left."""

@@ -11,7 +11,7 @@ from flowrl.compiler.search.tree import Node, Tree
 
 
 @attrs.frozen
-class Counts:
+class Effort:
     """How far a search went, in nodes of the tree.
 
     Attributes:
@@ -25,7 +25,7 @@ class Counts:
     left: int
 
 
-def best(tree: Tree, bounds: Bounds) -> tuple[Node | None, Counts]:
+def best(tree: Tree, bounds: Bounds) -> tuple[Node | None, Effort]:
     """Return the best placement, or None if nothing fits, and how far the search went.
 
     The node with the least bound is opened first, the deeper of equals, then the earlier
@@ -53,7 +53,7 @@ def best(tree: Tree, bounds: Bounds) -> tuple[Node | None, Counts]:
             refused += push([attrs.evolve(node, priced=len(node.options))])
             continue
         if tree.complete(node):
-            return node, Counts(visited, refused, len(heap))
+            return node, Effort(visited, refused, len(heap))
         visited += 1
         refused += push(tree.children(node))
-    return None, Counts(visited, refused, 0)
+    return None, Effort(visited, refused, 0)

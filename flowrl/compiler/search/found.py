@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 import attrs
 
 from flowrl.compiler.cost.memory import Residency
-from flowrl.compiler.cost.step import Spans
+from flowrl.compiler.cost.step import Timeline
 from flowrl.compiler.search.bound import Bounds
-from flowrl.compiler.search.branch import Counts
+from flowrl.compiler.search.branch import Effort
 from flowrl.compiler.search.constraints import Constraints
 from flowrl.compiler.search.costs import Seated
 from flowrl.compiler.search.tree import Node
@@ -54,23 +54,23 @@ class Found:
     Attributes:
         pools: in the order of their ranks.
         seats: by seat, in the order of the program.
-        spans: when each task of a step runs, in seconds.
+        timeline: when each task of a step runs, in seconds.
         gpus: that the pools have.
         moved: bytes of weights over links in a step.
-        counts: how far the search went.
+        effort: how far the search went.
     """
 
     pools: tuple[PlacedPool, ...]
     seats: Mapping[Seat, PlacedSeat]
-    spans: Spans
+    timeline: Timeline
     gpus: int
     moved: int
-    counts: Counts
+    effort: Effort
 
     @property
     def seconds(self) -> float:
         """A step's, as predicted."""
-        return self.spans.seconds
+        return self.timeline.seconds
 
     def seated(self, seat: Seat) -> Seated:
         """Return a seat as the cost models ask for it; see `home_of`."""
@@ -80,7 +80,7 @@ class Found:
         return Seated(home, its.layout, ranks, its.cache_share)
 
 
-def found(node: Node, bounds: Bounds, counts: Counts, constraints: Constraints) -> Found:
+def found(node: Node, bounds: Bounds, effort: Effort, constraints: Constraints) -> Found:
     """Return a complete node as a placement."""
     tree, seats = bounds.tree, bounds.table.seats
     ranks, key = tree.ranks(node.shapes), bounds.key(node)
@@ -96,7 +96,7 @@ def found(node: Node, bounds: Bounds, counts: Counts, constraints: Constraints) 
             name, option.seated.layout, option.residency, option.seated.cache_share
         )
     pools = sorted(map(PlacedPool, names, ranks, members), key=lambda pool: pool.ranks[0])
-    return Found(tuple(pools), placed, bounds.spans(node), key[1], key[2], counts)
+    return Found(tuple(pools), placed, bounds.timeline(node), key[1], key[2], effort)
 
 
 def _names(members: Sequence[Sequence[Seat]], constraints: Constraints) -> list[str]:

@@ -11,7 +11,7 @@ from flowrl.compiler.cost.residency import sleep_seconds, wake_seconds
 from flowrl.compiler.cost.seconds import seconds
 from flowrl.compiler.cost.weights import shard_count
 from flowrl.compiler.hardware import Machines
-from flowrl.compiler.layouts import Placement, Storage
+from flowrl.compiler.layouts import Sharding, Storage
 from flowrl.compiler.reshard import reshard_cost
 from flowrl.compiler.search.candidates import candidates
 from flowrl.compiler.search.costs import Bytes, Seated
@@ -91,7 +91,7 @@ class ModelCosts:
 
     def reshard(self, source: Seated, target: Seated) -> tuple[int, float]:
         """Return the bytes over links, and the seconds, of the exact sends."""
-        ends = self.placement(source), self.placement(target)
+        ends = self.sharding(source), self.sharding(target)
         return reshard_cost(self._shape(target.seat), *ends, self.machines)
 
     def reshard_floor(self, source: Seated, target: Seated) -> tuple[int, float]:
@@ -109,10 +109,10 @@ class ModelCosts:
         fastest = max(gpu.peer_bytes_per_s, gpu.network_bytes_per_s)
         return int(size * len(target.ranks)), size / fastest
 
-    def placement(self, seated: Seated) -> Placement:
+    def sharding(self, seated: Seated) -> Sharding:
         """Return where a seat's weights lie, stored as its engine stores them."""
         storage = Storage.ENGINE if seated.seat.use == "generate" else Storage.MODEL
-        return Placement(seated.layout, seated.ranks, storage, self._weight_bytes(seated.seat))
+        return Sharding(seated.layout, seated.ranks, storage, self._weight_bytes(seated.seat))
 
     def aliases(self, source: Seated, target: Seated) -> bool:
         """Return whether each rank trains whole what it needs, so that both can share storage."""

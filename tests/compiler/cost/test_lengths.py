@@ -91,12 +91,12 @@ def test_a_spread_is_a_standard_deviation_or_a_high_quantile():
 @given(specs)
 def test_spans_survive_as_many_tokens_as_the_mean(spec):
     lengths = Lengths.of(spec)
-    spans = list(lengths.spans())
+    steps = list(lengths.survival())
 
-    assert sum((end - start) * longer for start, end, longer in spans) == pytest.approx(
+    assert sum((end - start) * longer for start, end, longer in steps) == pytest.approx(
         lengths.mean
     )
-    assert [longer for *_, longer in spans] == sorted((s for *_, s in spans), reverse=True)
+    assert [longer for *_, longer in steps] == sorted((s for *_, s in steps), reverse=True)
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_spans_survive_as_many_tokens_as_the_mean(spec):
         (
             {"mean": 600, "max": 500},
             snapshot("""\
-lengths need a `mean` above 0, at most `max`, and `p99` or `std`; got {'mean': 600, 'max': 500}
+lengths need a `mean` above 0, at most `max`, and perhaps `std`, or `p99` between; got {'mean': 600, 'max': 500}
   cluster.lengths
 help: write {mean = 600, max = 1024}, or add p99 = 1000 or std = 250\
 """),
@@ -113,7 +113,7 @@ help: write {mean = 600, max = 1024}, or add p99 = 1000 or std = 250\
         (
             {"mean": 600, "p90": 900},
             snapshot("""\
-lengths need a `mean` above 0, at most `max`, and `p99` or `std`; got {'mean': 600, 'p90': 900}
+lengths need a `mean` above 0, at most `max`, and perhaps `std`, or `p99` between; got {'mean': 600, 'p90': 900}
   cluster.lengths
 help: write {mean = 600, max = 1024}, or add p99 = 1000 or std = 250\
 """),

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from inline_snapshot import snapshot
 
 from flowrl.compiler.cost.lengths import Lengths
-from flowrl.compiler.cost.step import slots, spans
+from flowrl.compiler.cost.step import slots, timeline
 from flowrl.compiler.tasks import Seat, Task
 
 TRAIN, GENERATE = Seat("policy", "train"), Seat("policy", "generate")
@@ -29,7 +29,7 @@ PPO = [
 
 def step(pools, *, wake=(0, 0, 0, 0), refresh=0, drops=False, seconds=(10, 2, 3, 20, 25)):
     """Return when PPO's tasks run, given the pool of each of SEATS."""
-    return spans(
+    return timeline(
         slots(PPO, SEATS, pools),
         seconds,
         wake,

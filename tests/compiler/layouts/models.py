@@ -1,10 +1,10 @@
-"""Small models of many families, and placements of them drawn at random."""
+"""Small models of many families, and shardings of them drawn at random."""
 
 import attrs
 from hypothesis import strategies as st
 
 from flowrl.compiler.hardware import Machines
-from flowrl.compiler.layouts import Placement, Storage, misfit
+from flowrl.compiler.layouts import Sharding, Storage, misfit
 from flowrl.compiler.shapes import ModelShape
 from flowrl.ir.layout import AXES, Layout
 
@@ -54,7 +54,7 @@ def small(family, head="lm", **sizes):
 def placed(layout, first=0, **how):
     """A layout on consecutive ranks."""
     parsed = Layout.parse(layout)
-    return Placement(parsed, range(first, first + parsed.size), **how)
+    return Sharding(parsed, range(first, first + parsed.size), **how)
 
 
 MODELS = [small(family) for family in FAMILIES] + [
@@ -78,9 +78,9 @@ def layouts(draw, shape):
 
 
 @st.composite
-def placements(draw, shape, size=16):
-    """A placement of a model on some of `size` ranks, in any order."""
+def shardings(draw, shape, size=16):
+    """A sharding of a model on some of `size` ranks, in any order."""
     layout = draw(layouts(shape))
     ranks = draw(st.permutations(range(size)))[: layout.size]
     storage, element_bytes = draw(st.sampled_from(Storage)), draw(st.sampled_from([2, 4]))
-    return Placement(layout, ranks, storage, element_bytes)
+    return Sharding(layout, ranks, storage, element_bytes)

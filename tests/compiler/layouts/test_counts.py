@@ -25,9 +25,9 @@ from tests.compiler.layouts.models import placed
     ],
 )
 def test_the_fullest_rank_stores_what_the_memory_model_counts(name, layout):
-    shape, placement = known_shape(name), placed(layout)
+    shape, sharding = known_shape(name), placed(layout)
 
-    stored = [placement.tensors(rank, shape) for rank in placement.ranks]
+    stored = [sharding.tensors(rank, shape) for rank in sharding.ranks]
 
     fullest = max(sum(math.prod(shard.shape) for shard in shards) for shards in stored)
     assert shard_count(shape, Layout.parse(layout)) == pytest.approx(fullest, rel=1e-5)

@@ -53,14 +53,14 @@ def sharded(whole, mesh, tp_dim, layout):
 )
 @pytest.mark.parametrize(("name", "tp_dim"), [(HEAD, 0), (DOWN, 1)])
 def test_a_layout_says_what_fsdp2_stores(text, name, tp_dim):
-    layout, placement = Layout.parse(text), placed(text)
+    layout, sharding = Layout.parse(text), placed(text)
     whole = torch.arange(float(torch.Size(SIZES[name]).numel())).reshape(SIZES[name])
 
     for rank in range(layout.size):
         with rank_of(layout, rank) as mesh:
             got = sharded(whole, mesh, tp_dim, layout)
 
-        shard = next(s for s in placement.tensors(rank, SHAPE) if s.tensor == name)
+        shard = next(s for s in sharding.tensors(rank, SHAPE) if s.tensor == name)
         assert tuple(got.shape) == shard.shape
         for piece in shard.pieces:
             assert torch.equal(got, whole[tuple(slice(*span) for span in piece.box)])

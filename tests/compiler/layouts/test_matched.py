@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flowrl.compiler.hardware import Machines
-from flowrl.compiler.layouts import Placement, Storage, matched
+from flowrl.compiler.layouts import Sharding, Storage, matched
 from flowrl.compiler.layouts.box import common, elements
 from flowrl.compiler.reshard import plan_reshard
 from flowrl.compiler.shapes.known import known_shape
@@ -28,7 +28,7 @@ def test_every_chunk_of_a_matrix_is_a_part_of_its_ranks_own_shard(text, data):
     shape = small("llama", hidden_size=16, head_dim=4, intermediate_size=32, vocab_size=64)
     layout = Layout.parse(text)
     ranks = data.draw(st.permutations(range(8)))[: layout.size]
-    generation = Placement(Layout(tp=layout.tp, dp=layout.size // layout.tp), ranks)
+    generation = Sharding(Layout(tp=layout.tp, dp=layout.size // layout.tp), ranks)
     training = matched(generation)
 
     assert set(training.ranks) == set(ranks)

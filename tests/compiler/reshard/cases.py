@@ -1,15 +1,15 @@
-"""Pairs of placements drawn at random."""
+"""Pairs of shardings drawn at random."""
 
 from hypothesis import strategies as st
 
-from tests.compiler.layouts.models import machines, models, placements
+from tests.compiler.layouts.models import machines, models, shardings
 
 
 @st.composite
 def cases(draw):
-    """A model, two placements of it on the same machines, and those machines."""
+    """A model, two shardings of it on the same machines, and those machines."""
     shape = draw(models)
-    return shape, draw(placements(shape)), draw(placements(shape)), draw(machines)
+    return shape, draw(shardings(shape)), draw(shardings(shape)), draw(machines)
 
 
 def near(send, cluster):

@@ -21,22 +21,22 @@ def slices(box):
     return tuple(slice(start, stop) for start, stop in box)
 
 
-def tensors_of(placement, shape):
+def tensors_of(sharding, shape):
     """What every rank stores."""
-    found = dict.fromkeys(placement.ranks, ())
+    found = dict.fromkeys(sharding.ranks, ())
     for bundle in bundles(shape):
-        for rank, shards in placement.shards(bundle, shape).items():
+        for rank, shards in sharding.shards(bundle, shape).items():
             found[rank] += shards
     return found
 
 
-def stored(whole, shape, placement):
+def stored(whole, shape, sharding):
     """The tensors of every rank, made from the whole model."""
-    tensors = {rank: {} for rank in placement.ranks}
-    for rank, shards in tensors_of(placement, shape).items():
+    tensors = {rank: {} for rank in sharding.ranks}
+    for rank, shards in tensors_of(sharding, shape).items():
         mine = tensors[rank]
         for shard in shards:
-            mine[shard.tensor] = np.full(shard.shape, PADDING, DTYPES[placement.element_bytes])
+            mine[shard.tensor] = np.full(shard.shape, PADDING, DTYPES[sharding.element_bytes])
             for piece in shard.pieces:
                 mine[shard.tensor][slices(piece.stored)] = whole[piece.parameter][slices(piece.box)]
     return tensors

@@ -10,8 +10,8 @@ SHAPE = small("llama", num_hidden_layers=1, vocab_size=100)
 ATTENTION = "model.layers.0.self_attn"
 
 
-def tensor(placement, name, rank=0):
-    return next(s for s in placement.tensors(rank, SHAPE) if s.tensor == name)
+def tensor(sharding, name, rank=0):
+    return next(s for s in sharding.tensors(rank, SHAPE) if s.tensor == name)
 
 
 def joined(layout="1"):

@@ -9,7 +9,7 @@ import pytest
 from inline_snapshot import snapshot
 
 from flowrl.compiler.hardware import Machines
-from flowrl.compiler.layouts import Placement, Storage
+from flowrl.compiler.layouts import Sharding, Storage
 from flowrl.compiler.reshard import plan_reshard
 from flowrl.compiler.shapes.known import known_shape
 from flowrl.errors import RunFileError
@@ -185,7 +185,7 @@ help: give more GPUs, or smaller pools\
 def test_a_plan_says_what_moves_and_what_takes_longest():
     shape = known_shape("qwen2.5-7b")
     cluster = Machines.parse("4x8xA100-80G")
-    generation = Placement(Layout.parse("tp4 x dp8"), range(32), Storage.ENGINE)
+    generation = Sharding(Layout.parse("tp4 x dp8"), range(32), Storage.ENGINE)
 
     plan = plan_reshard(shape, placed("fsdp32", element_bytes=4), generation, cluster)
 

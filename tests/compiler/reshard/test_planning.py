@@ -1,4 +1,4 @@
-"""Laws of resharding: complete, minimal, balanced, for any pair of placements."""
+"""Laws of resharding: complete, minimal, balanced, for any pair of shardings."""
 
 from collections import Counter
 
@@ -51,10 +51,10 @@ def test_what_a_rank_needs_and_lacks_is_sent_to_it_once_and_nothing_else_is(case
     assert plan.bytes_moved == plan.lower_bound == sum(send.bytes for send in plan.sends())
 
 
-def counts(placement, shape):
+def counts(sharding, shape):
     """How often each rank stores each element of each parameter."""
     found = {}
-    for rank, shards in tensors_of(placement, shape).items():
+    for rank, shards in tensors_of(sharding, shape).items():
         found[rank] = {p.name: np.zeros(p.shape, np.int8) for p in shape.parameters()}
         for piece in (piece for shard in shards for piece in shard.pieces):
             found[rank][piece.parameter][slices(piece.box)] += 1

@@ -6,7 +6,7 @@ and when the tasks of a step run.
 
 from itertools import product
 
-from flowrl.compiler.cost.step import homes, slots, spans
+from flowrl.compiler.cost.step import homes, slots, timeline
 from flowrl.compiler.search.costs import Seated
 from flowrl.compiler.search.space import blocks_of, pack, partitions
 from flowrl.compiler.tasks import seats_of
@@ -123,7 +123,7 @@ def cost(tasks, costs, seats, fixed, uses, kinds):
     ]
     wakes = [costs.wake(use, kind) for use, kind in zip(uses, kinds, strict=True)]
     home = homes(tasks, seats)
-    step = spans(
+    step = timeline(
         fixed,
         [costs.seconds(task, uses[home[i]]) for i, task in enumerate(tasks)],
         [wake for wake, _ in wakes],

@@ -7,49 +7,49 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from inline_snapshot import snapshot
 
-from flowrl.compiler.layouts import Placement, Storage, bundles
-from flowrl.compiler.layouts.placement import stages
+from flowrl.compiler.layouts import Sharding, Storage, bundles
+from flowrl.compiler.layouts.sharding import stages
 from flowrl.compiler.shapes.known import known_shape
 from flowrl.errors import RunFileError
 from flowrl.ir.layout import Layout
-from tests.compiler.layouts.models import models, placed, placements, small
+from tests.compiler.layouts.models import models, placed, shardings, small
 
 QWEN = known_shape("qwen2.5-7b")  # 28 query heads, 4 of keys and values, of 128; 3,584 wide
 
 
-def stored(shape, placement, parameter, rank):
+def stored(shape, sharding, parameter, rank):
     """The box, the offset and the stored shape of each piece of a parameter on a rank."""
     return [
         (piece.box, piece.offset, shard.shape)
-        for shard in placement.tensors(rank, shape)
+        for shard in sharding.tensors(rank, shape)
         for piece in shard.pieces
         if piece.parameter == parameter
     ]
 
 
-def rows(shape, placement, parameter):
+def rows(shape, sharding, parameter):
     """The rows of a parameter that each rank holds, if it holds them in one piece."""
     return [
-        [box[0] for box, _, _ in stored(shape, placement, parameter, rank)]
-        for rank in placement.ranks
+        [box[0] for box, _, _ in stored(shape, sharding, parameter, rank)]
+        for rank in sharding.ranks
     ]
 
 
 @st.composite
 def cases(draw):
     shape = draw(models)
-    return shape, draw(placements(shape))
+    return shape, draw(shardings(shape))
 
 
 @settings(max_examples=200)
 @given(cases())
 def test_a_model_lies_whole_over_the_ranks_and_no_rank_holds_an_element_twice(case):
-    shape, placement = case
+    shape, sharding = case
     held = {p.name: np.zeros(p.shape, bool) for p in shape.parameters()}
 
-    for rank in placement.ranks:
+    for rank in sharding.ranks:
         mine = {p.name: np.zeros(p.shape, np.int8) for p in shape.parameters()}
-        for shard in placement.tensors(rank, shape):
+        for shard in sharding.tensors(rank, shape):
             for piece in shard.pieces:
                 mine[piece.parameter][tuple(slice(*span) for span in piece.box)] += 1
         for name, count in mine.items():
@@ -62,14 +62,14 @@ def test_a_model_lies_whole_over_the_ranks_and_no_rank_holds_an_element_twice(ca
 @settings(max_examples=100)
 @given(cases())
 def test_pieces_lie_side_by_side_in_tensors_and_only_the_vocabulary_is_padded(case):
-    shape, placement = case
-    for rank in placement.ranks:
-        for shard in placement.tensors(rank, shape):
+    shape, sharding = case
+    for rank in sharding.ranks:
+        for shard in sharding.tensors(rank, shape):
             filled = np.zeros(shard.shape, np.int8)
             for piece in shard.pieces:
                 filled[tuple(slice(*span) for span in piece.stored)] += 1
             assert filled.max(initial=0) <= 1
-            padded = placement.storage is Storage.ENGINE and shard.tensor.endswith(
+            padded = sharding.storage is Storage.ENGINE and shard.tensor.endswith(
                 ("embed_tokens.weight", "embed_in.weight", "wte.weight", "lm_head.weight")
             )
             assert filled.all() or padded
@@ -78,13 +78,13 @@ def test_pieces_lie_side_by_side_in_tensors_and_only_the_vocabulary_is_padded(ca
 @settings(max_examples=100)
 @given(cases())
 def test_what_a_rank_stores_is_the_same_bundle_by_bundle(case):
-    shape, placement = case
-    by_bundle = dict.fromkeys(placement.ranks, ())
+    shape, sharding = case
+    by_bundle = dict.fromkeys(sharding.ranks, ())
     for bundle in bundles(shape):
-        for rank, shards in placement.shards(bundle, shape).items():
+        for rank, shards in sharding.shards(bundle, shape).items():
             by_bundle[rank] += shards
 
-    assert by_bundle == {rank: placement.tensors(rank, shape) for rank in placement.ranks}
+    assert by_bundle == {rank: sharding.tensors(rank, shape) for rank in sharding.ranks}
 
 
 @given(st.integers(1, 40), st.integers(1, 12))
@@ -108,25 +108,25 @@ def test_queries_are_divided_by_heads_and_ranks_share_keys_when_they_are_more():
 
 def test_an_engine_stores_query_key_and_value_as_one_tensor():
     layer = "model.layers.3.self_attn"
-    placement = placed("tp4", storage=Storage.ENGINE)
+    sharding = placed("tp4", storage=Storage.ENGINE)
 
-    (query,) = stored(QWEN, placement, f"{layer}.q_proj.weight", 1)
-    (key,) = stored(QWEN, placement, f"{layer}.k_proj.weight", 1)
-    (value,) = stored(QWEN, placement, f"{layer}.v_proj.bias", 1)
+    (query,) = stored(QWEN, sharding, f"{layer}.q_proj.weight", 1)
+    (key,) = stored(QWEN, sharding, f"{layer}.k_proj.weight", 1)
+    (value,) = stored(QWEN, sharding, f"{layer}.v_proj.bias", 1)
 
     assert query == (((896, 1792), (0, 3584)), (0, 0), (1152, 3584))
     assert key == (((128, 256), (0, 3584)), (896, 0), (1152, 3584))
     assert value == (((128, 256),), (1024,), (1152,))
-    names = {shard.tensor for shard in placement.tensors(0, QWEN)}
+    names = {shard.tensor for shard in sharding.tensors(0, QWEN)}
     assert {f"{layer}.qkv_proj.weight", f"{layer}.qkv_proj.bias"} <= names
     assert "model.layers.3.mlp.gate_up_proj.weight" in names
 
 
 def test_gate_and_up_that_a_model_joins_itself_are_each_divided():
     """2 * 20 rows: a rank has rows of the gate and, behind them, the same rows of up."""
-    placement = placed("tp2")
+    sharding = placed("tp2")
 
-    found = stored(small("phi3"), placement, "model.layers.0.mlp.gate_up_proj.weight", 1)
+    found = stored(small("phi3"), sharding, "model.layers.0.mlp.gate_up_proj.weight", 1)
 
     assert found == [
         (((10, 20), (0, 12)), (0, 0), (20, 12)),
@@ -171,19 +171,19 @@ def test_layers_that_do_not_divide_evenly_stand_before_the_last_stage(layers, co
 
 def test_a_tied_embedding_is_on_the_first_stage_and_as_the_head_on_the_last():
     tied, untied = small("qwen2"), small("llama")
-    placement = placed("pp2")
+    sharding = placed("pp2")
 
-    assert rows(tied, placement, "model.embed_tokens.weight") == [[(0, 37)], [(0, 37)]]
-    assert rows(untied, placement, "model.embed_tokens.weight") == [[(0, 37)], []]
-    assert rows(untied, placement, "lm_head.weight") == [[], [(0, 37)]]
+    assert rows(tied, sharding, "model.embed_tokens.weight") == [[(0, 37)], [(0, 37)]]
+    assert rows(untied, sharding, "model.embed_tokens.weight") == [[(0, 37)], []]
+    assert rows(untied, sharding, "lm_head.weight") == [[], [(0, 37)]]
 
 
 def test_experts_are_divided_over_ranks_and_what_is_not_an_expert_is_replicated():
     shape = small("qwen3_moe")
-    placement = placed("ep2")
+    sharding = placed("ep2")
 
-    assert rows(shape, placement, "model.layers.0.mlp.experts.down_proj") == [[(0, 3)], [(3, 5)]]
-    assert rows(shape, placement, "model.layers.0.self_attn.q_proj.weight") == [[(0, 12)]] * 2
+    assert rows(shape, sharding, "model.layers.0.mlp.experts.down_proj") == [[(0, 3)], [(3, 5)]]
+    assert rows(shape, sharding, "model.layers.0.self_attn.q_proj.weight") == [[(0, 12)]] * 2
 
 
 def test_whole_experts_are_divided_over_the_ranks_of_tp_too():
@@ -204,7 +204,7 @@ def test_fsdp_cuts_what_tp_leaves():
 
 def test_a_placement_has_as_many_ranks_as_its_layout():
     with pytest.raises(RunFileError) as refused:
-        Placement(Layout.parse("tp2 x dp2"), (0, 1, 1, 2))
+        Sharding(Layout.parse("tp2 x dp2"), (0, 1, 1, 2))
 
     assert str(refused.value) == snapshot("""\
 the layout `tp2 x dp2` is of 4 different GPUs; got 4: 0, 1, 1, 2

@@ -30,7 +30,7 @@ def _in_order(ranks: Iterable[int]) -> tuple[int, ...]:
 
 
 @attrs.frozen
-class Placement:
+class Sharding:
     """A layout on certain ranks.
 
     Attributes:
@@ -99,25 +99,25 @@ def stages(bundle: Bundle, layers: int, pp: int) -> frozenset[int]:
 
 
 def _shards(
-    bundle: Bundle, shape: ModelShape, placement: Placement, fsdp: int, ep: int, tp: int
+    bundle: Bundle, shape: ModelShape, sharding: Sharding, fsdp: int, ep: int, tp: int
 ) -> tuple[Shard, ...]:
     """Return what lies at one place of the mesh: divided, joined, then cut into chunks."""
-    divided = [_divided(p, shape, placement, ep, tp) for p in bundle.parameters]
+    divided = [_divided(p, shape, sharding, ep, tp) for p in bundle.parameters]
     first = bundle.parameters[0]
-    if placement.storage is Storage.ENGINE and len(divided) > 1:
+    if sharding.storage is Storage.ENGINE and len(divided) > 1:
         dim = tp_dim(first)
         assert dim is not None, "what is joined is divided"
         divided = [joined(bundle.tensor, divided, dim)]
-    if placement.layout.fsdp == 1:
+    if sharding.layout.fsdp == 1:
         return tuple(divided)
-    return tuple(_chunk(shard, first, placement.layout, fsdp) for shard in divided)
+    return tuple(_chunk(shard, first, sharding.layout, fsdp) for shard in divided)
 
 
 def _divided(
-    parameter: Parameter, shape: ModelShape, placement: Placement, ep: int, tp: int
+    parameter: Parameter, shape: ModelShape, sharding: Sharding, ep: int, tp: int
 ) -> Shard:
     """Return a parameter's shard by experts, heads, columns, rows or vocabulary."""
-    shard, dim, layout = stored_whole(parameter), tp_dim(parameter), placement.layout
+    shard, dim, layout = stored_whole(parameter), tp_dim(parameter), sharding.layout
     if parameter.experts is not None:
         index, ranks = ep, layout.ep
         if layout.whole_experts:
@@ -127,7 +127,7 @@ def _divided(
     if dim is None:
         return shard
     if parameter.kind in VOCABULARY:
-        span = vocabulary_span(parameter.shape[dim], tp, layout.tp, placement.storage)
+        span = vocabulary_span(parameter.shape[dim], tp, layout.tp, sharding.storage)
         return cut(shard, dim, [span])
     if layout.tp == 1:
         return shard
