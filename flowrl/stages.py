@@ -8,11 +8,10 @@ import attrs
 from flowrl.compiler.cluster import Cluster
 from flowrl.compiler.emit import emit
 from flowrl.compiler.pipeline import compile_graph
-from flowrl.ir import program as ir
 from flowrl.ir.graph import Graph
 from flowrl.ir.plan import Plan
 from flowrl.ir.printer import text
-from flowrl.ir.program import Program
+from flowrl.ir.program import Program, Trace
 
 if TYPE_CHECKING:
     from flowrl.runtime.executor import LocalExecutor
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @attrs.frozen(eq=False)
-class Traced(ir.Traced):
+class Traced(Trace):
     """A program as a typed graph."""
 
     def as_text(self) -> str:
@@ -139,7 +138,5 @@ def trace(
     Raises:
         ProgramError: the program breaks a rule of the language.
     """
-    traced = program.trace(hyperparameters, sampling, reward_models)
-    return Traced(
-        program, traced.graph, traced.hyperparameters, traced.sampling, traced.reward_models
-    )
+    made = program.trace(hyperparameters, sampling, reward_models)
+    return Traced(**attrs.asdict(made, recurse=False))

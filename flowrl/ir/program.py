@@ -69,8 +69,8 @@ class Input:
 
 
 @attrs.frozen(eq=False)
-class Traced:
-    """A program as a graph: the first stage."""
+class Trace:
+    """What tracing a program gives: its graph, and what it was traced with."""
 
     program: "Program"
     graph: Graph
@@ -122,7 +122,7 @@ class Program:
         hyperparameters: Mapping[str, Any] | None = None,
         sampling: Mapping[str, Mapping[str, Any]] | None = None,
         reward_models: Collection[str] = (),
-    ) -> Traced:
+    ) -> Trace:
         """Return the program as a graph.
 
         Args:
@@ -146,7 +146,7 @@ class Program:
             with located(self.loc):
                 outputs = self._outputs(result, dict(zip(self.inputs, args, strict=True)), builder)
         graph = builder.finish(outputs, params)
-        return Traced(self, graph, params, sampling or {}, reward_models)
+        return Trace(self, graph, params, sampling or {}, reward_models)
 
     def _correction(self) -> Correction | None:
         return None if self.correction is None else Correction(self.correction)

@@ -13,9 +13,9 @@ from flowrl.config.planned import plan_run
 from flowrl.config.run_file import load_run_file
 from flowrl.errors import RunFileError
 from flowrl.ir.plan import Pool
-from flowrl.ir.program import Traced
 from flowrl.report.actions import order_lines, residency_lines, unused_lines
 from flowrl.report.columns import seconds, size, table
+from flowrl.stages import Traced
 
 BAR = 40
 """Characters of a GPU's whole memory."""
