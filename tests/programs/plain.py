@@ -117,11 +117,11 @@ def ppo_batch(critic, reference, samples, scores, kl_coef):
 
 def ppo_losses(policy, critic, samples, rows):
     """Return the losses of policy and critic on a minibatch."""
-    actor, errors = [], []
+    policy_terms, errors = [], []
     for sample, (old, advantages, returns) in zip(samples, rows, strict=True):
-        actor.append(surrogate(logprobs(policy, sample), sample[2], advantages))
+        policy_terms.append(surrogate(logprobs(policy, sample), sample[2], advantages))
         errors.append(value_error(at_tokens(critic, sample)[:, 0], old, returns))
-    return torch.cat(actor).mean(), torch.cat(errors).mean()
+    return torch.cat(policy_terms).mean(), torch.cat(errors).mean()
 
 
 def value_error(values, old, returns):
@@ -148,15 +148,15 @@ def own_critic(policy):
 
 def own_critic_loss(policy, samples, rows):
     """Return the loss of PPO's policy and critic, where both are heads on one forward."""
-    actor, errors = [], []
+    policy_terms, errors = [], []
     for (context, tokens, logged), (old, advantages, returns) in zip(samples, rows, strict=True):
         states = policy.model(torch.tensor([context + tokens])).last_hidden_state
         states = states[0, len(context) - 1 : -1]
         log_p = policy.lm_head(states).log_softmax(-1)
         new = log_p.gather(-1, torch.tensor(tokens)[:, None])[:, 0]
-        actor.append(surrogate(new, logged, advantages))
+        policy_terms.append(surrogate(new, logged, advantages))
         errors.append(value_error(policy.value_head(states)[:, 0], old, returns))
-    return torch.cat(actor).mean() + 0.5 * torch.cat(errors).mean()
+    return torch.cat(policy_terms).mean() + 0.5 * torch.cat(errors).mean()
 
 
 def dpo(policy, reference, samples, beta):

@@ -52,11 +52,11 @@ def ppo(policy, critic, reference, samples, scores, *options):
     rows = ppo_batch(critic, reference, samples, scores, 0.2)
 
     def losses():
-        actor, errors = [], []
+        policy_terms, errors = [], []
         for sample, before, (old, gain, returns) in zip(samples, trained, rows, strict=True):
             weight = weights(before, sample[2], *options)
-            actor.append(weight * surrogate(logprobs(policy, sample), before.tolist(), gain))
+            policy_terms.append(weight * surrogate(logprobs(policy, sample), before.tolist(), gain))
             errors.append(value_error(at_tokens(critic, sample)[:, 0], old, returns))
-        return torch.cat(actor).mean(), torch.cat(errors).mean()
+        return torch.cat(policy_terms).mean(), torch.cat(errors).mean()
 
     return losses

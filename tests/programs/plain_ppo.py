@@ -29,15 +29,15 @@ def full_batch(critic, reference, samples, scores, kl_coef):
 
 def full_losses(policy, critic, reference, samples, rows, kl_coef):
     """Return the losses of policy, less its KL, and of a critic whose values aren't clipped."""
-    actor, errors = [], []
+    policy_terms, errors = [], []
     for sample, (_, advantages, returns) in zip(samples, rows, strict=True):
         new, anchor = logprobs(policy, sample), logprobs(reference, sample).detach()
         terms = surrogate(new, sample[2], advantages, 0.2, 0.3)
         held = torch.minimum(terms, -DUAL * advantages)
         kl = (anchor - new).exp() - 1 - (anchor - new)
-        actor.append(torch.where(advantages < 0, held, terms) + kl_coef * kl)
+        policy_terms.append(torch.where(advantages < 0, held, terms) + kl_coef * kl)
         errors.append((at_tokens(critic, sample)[:, 0] - returns) ** 2 / 2)
-    return torch.cat(actor).mean(), torch.cat(errors).mean()
+    return torch.cat(policy_terms).mean(), torch.cat(errors).mean()
 
 
 def next_coefficient(reference, samples, kl_coef):

@@ -37,9 +37,9 @@ def own_critic(policy: fl.Model, prompts: fl.Prompts):
     advantages = ops.whiten(advantages, rollouts.mask)
 
     def loss(new):
-        actor = ops.clipped_surrogate(new.logprobs, rollouts.logprobs, advantages)
+        surrogate = ops.clipped_surrogate(new.logprobs, rollouts.logprobs, advantages)
         error = ops.clipped_value(new.values, values, returns)
-        return ops.token_mean(actor, rollouts.mask) + 0.5 * ops.token_mean(error, rollouts.mask)
+        return ops.token_mean(surrogate, rollouts.mask) + 0.5 * ops.token_mean(error, rollouts.mask)
 
     policy, _ = ops.update(policy, loss, rollouts)
     policy, stats = ops.update(policy, loss, rollouts)

@@ -75,13 +75,13 @@ def test_corrected_ppo_keeps_its_weights_over_the_epochs_of_a_batch(
     record, _, weights = ran(corrected(ppo, options), epochs=2, kl_coef=0.2)
 
     critic = plain.critic_model(model_folder("llama"))
-    actor_steps, critic_steps = plain.AdamW(policy), plain.AdamW(critic)
+    policy_steps, critic_steps = plain.AdamW(policy), plain.AdamW(critic)
     for groups, rewards in zip(record.groups, record.rewards, strict=True):
         batch = plain.flat(groups), plain.flat(rewards)
         losses = plain_corrected.ppo(policy, critic, reference, *batch, *options)
         for _ in range(2):
-            actor, error = losses()
-            actor_steps.step(actor)
+            surrogate, error = losses()
+            policy_steps.step(surrogate)
             critic_steps.step(error)
 
     assert_same(weights, policy)

@@ -52,11 +52,11 @@ def test_prime_steps_as_plain_torch_does(ran, policy, reference, model_folder):
     record, metrics, weights = ran(load_program("prime"), samples=3, beta=0.3, gamma=0.9)
 
     model = plain.language_model(model_folder("llama"))
-    actor_steps, model_steps = plain.AdamW(policy), plain.AdamW(model)
+    policy_steps, model_steps = plain.AdamW(policy), plain.AdamW(model)
     for batch in zip(record.groups, record.rewards, strict=True):
-        actor = plain_more.prime(policy, model, reference, *batch, 0.3, 0.9)
+        surrogate = plain_more.prime(policy, model, reference, *batch, 0.3, 0.9)
         judge = plain_more.outcome_loss(model, reference, *batch, 0.3)
-        last = actor.item(), actor_steps.step(actor), judge.item(), model_steps.step(judge)
+        last = surrogate.item(), policy_steps.step(surrogate), judge.item(), model_steps.step(judge)
 
     assert [*measured(metrics), *measured(metrics, "reward_model")] == pytest.approx(last, abs=1e-9)
     assert_same(weights, policy)
