@@ -28,7 +28,7 @@ class Phase:
     """What a step spent on one kind of work.
 
     Attributes:
-        name: `generate`, `score` or `update`.
+        name: as executors have it, `generate`.
         predicted: seconds, with the profile that the run file has.
         measured: seconds; the median of the steps.
     """
@@ -45,7 +45,7 @@ class Profiled:
     Attributes:
         planned: the run, as planned with the lengths that were measured.
         profile: that predicts what was measured.
-        phases: in the order of the program.
+        phases: those that took time, in the order of the program.
         step: seconds of a step; the median.
         rest: seconds of it that no phase has, as no plan predicts them: data, rewards, cheap ops.
         steps: how many were measured.
@@ -122,12 +122,17 @@ def fitted(planned: Planned, done: Sequence[Step]) -> Profiled:
     response = _response(planned, [step.metrics.get(SAMPLED, 0.0) for step in done])
     planned = _with_response(planned, response)
     predicted = forecast(planned).tasks
-    phases = tuple(
+    every = [
         Phase(name, _predicted(predicted, name), median(_spent(step, name) for step in done))
         for name in dict.fromkeys(each.task.phase for each in predicted)
-    )
+    ]
+    phases = tuple(phase for phase in every if phase.predicted and phase.measured)
     ratios = {phase.name: phase.measured / phase.predicted for phase in phases}
-    keys = {(_gpu(planned, each), each.task.kind): ratios[each.task.phase] for each in predicted}
+    keys = {
+        (_gpu(planned, each), each.task.kind): ratios[each.task.phase]
+        for each in predicted
+        if each.task.phase in ratios
+    }
     profile = planned.target.profile.fitted(dict.fromkeys(keys, 1.0), keys)
     names = [phase.name for phase in phases]
     rest = median(step.elapsed - sum(_spent(step, name) for name in names) for step in done)

@@ -62,6 +62,15 @@ def test_the_profile_is_of_the_lengths_that_were_sampled(folder):
     assert slower.flops < faster.flops, "half the tokens in the same time"
 
 
+def test_a_phase_that_no_step_measured_keeps_its_speeds(folder):
+    done = Step({}, {"tokens/sampled": 96.0}, {"generate": 1.0, "update": 3.0}, 5.0)
+
+    found = fitted(planned(folder.write("grpo")), [done])
+
+    assert [phase.name for phase in found.phases] == ["generate", "update"]
+    assert found.profile.of("CPU", "logprobs") == Profile().of("CPU", "logprobs")
+
+
 def test_seconds_of_pools_are_added(folder):
     local = step(1.0, 3.0, 5.0)
     seconds = {"rollout/generate": 1.0, "reference/score": 0.5, "train/update": 3.0}
