@@ -6,6 +6,7 @@ import attrs
 
 from flowrl.config.check import check_run, cluster_of, trace_run
 from flowrl.config.run_file import RunFile
+from flowrl.config.schema import OptimizerSettings
 from flowrl.data.tokenizer import load_tokenizer
 from flowrl.errors import DataError
 from flowrl.ops.uses import uses_of
@@ -33,8 +34,7 @@ def role_setup(run: RunFile, role: str) -> RoleSetup:
     """Return how a role is run, as the run file says."""
     model, engines = run.roles[role], run.engines.role(role)
     generate, train, settings = engines.generate, engines.train, run.optimizer.role(role)
-    options = {f.name: getattr(settings, f.name) for f in attrs.fields(type(settings))}
-    options.pop("roles", None)
+    options = {f.name: getattr(settings, f.name) for f in attrs.fields(OptimizerSettings)}
     local = run.resolve(model.path)
     path = str(local) if local.exists() else model.path
     return RoleSetup(

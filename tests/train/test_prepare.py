@@ -1,10 +1,12 @@
 """What is wrong is found before a model loads, with key, value and rule."""
 
+import attrs
 import pytest
 import torch
 from inline_snapshot import snapshot
 
 from flowrl.config.run_file import load_run_file
+from flowrl.config.schema import OptimizerSettings
 from flowrl.errors import (
     DataError,
     EngineError,
@@ -13,6 +15,7 @@ from flowrl.errors import (
     RewardError,
     RunFileError,
 )
+from flowrl.runtime.schedule import TrainerOptions
 from flowrl.train.prepare import role_setup
 from tests.train.conftest import REFERENCE, ROWS, SCORED, make_tokenizer
 
@@ -303,3 +306,10 @@ def test_a_gpu_that_is_not_there(folder):
 
     with pytest.raises(EngineError, match="is to live on a GPU, but torch finds none here"):
         folder.run("grpo", added=pools)
+
+
+def test_where_a_run_file_is_silent_a_trainer_has_its_own_defaults():
+    silent, trainer = OptimizerSettings(), TrainerOptions()
+
+    keys = [field.name for field in attrs.fields(OptimizerSettings)]
+    assert [getattr(silent, key) for key in keys] == [getattr(trainer, key) for key in keys]
