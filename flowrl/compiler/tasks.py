@@ -1,26 +1,19 @@
 """What a step does: the ops that run models, and what moves; how often, on how many sequences."""
 
-from collections.abc import Container, Mapping, Sequence
-from math import ceil, prod
+from collections.abc import Container, Sequence
 
 import attrs
 
 from flowrl.compiler.cost.lengths import Lengths
 from flowrl.compiler.cost.workload import Workload
+from flowrl.compiler.sizes import sizes_of
 from flowrl.ir.graph import Graph, Node, Value
-from flowrl.ir.printer import names_of
-from flowrl.ir.types import Axis, DType, MinibatchesType, ModelType, SelectionType, TensorType
-from flowrl.ops.buffer import Append
+from flowrl.ir.printer import names_of, op_name
+from flowrl.ir.types import ModelType
 from flowrl.ops.control import ControlOp, SampleUntil, Scan
-from flowrl.ops.division import Division, Microbatches, Minibatches
 from flowrl.ops.model import Generate, ModelOp, Update
 from flowrl.ops.move import Transfer
 
-PAIR = 2.0
-"""Samples a prompt in data that brings its own: the chosen and the rejected one."""
-
-BYTES = {DType.F32: 4, DType.I32: 4, DType.BOOL: 1, DType.ROW: 8}
-INDEX_BYTES = 8
 PHASES = {"generate": "generate", "update": "update", "snapshot": "copy", "ema": "copy"}
 """The phase of a kind of task; all others score."""
 
@@ -87,20 +80,14 @@ class Move:
     Attributes:
         name: of its result in the printed graph, as of a task.
         node: the `transfer` or `reshard`.
-        elements: of the value, each time; 0 of a model.
+        bytes: of the value, each time; 0 of a model.
         times: how often it moves in a step.
     """
 
     name: str
     node: Node
-    elements: float
+    bytes: float
     times: float
-
-    @property
-    def bytes(self) -> float:
-        """Of the value, each time; rows of the data and selections count as numbers."""
-        kind = self.node.args[0].type
-        return self.elements * (BYTES[kind.dtype] if isinstance(kind, TensorType) else INDEX_BYTES)
 
 
 def tasks_of(graph: Graph, workload: Workload) -> tuple[Task, ...]:
@@ -113,7 +100,7 @@ def tasks_of(graph: Graph, workload: Workload) -> tuple[Task, ...]:
         graph: of any stage; `passes` are known after `split_losses`.
         workload: how many prompts a step has, and how long sequences are expected to be.
     """
-    return tuple(_Walk(workload).of(graph).tasks)
+    return tuple(_Walk(graph, workload).tasks)
 
 
 def moves_of(graph: Graph, workload: Workload) -> tuple[Move, ...]:
@@ -123,45 +110,7 @@ def moves_of(graph: Graph, workload: Workload) -> tuple[Move, ...]:
         graph: after `insert_transfers`.
         workload: as of `tasks_of`.
     """
-    return tuple(_Walk(workload).of(graph).moves)
-
-
-@attrs.frozen(eq=False)
-class Sizes:
-    """The expected sizes of the values of a graph, and of those inside it.
-
-    Attributes:
-        axes: elements along each axis; of an inner axis, of each outer element.
-        turns: of each division into minibatches.
-    """
-
-    axes: Mapping[Axis, float]
-    turns: Mapping[Value, float]
-
-    def count(self, value: Value) -> float:
-        """Return the elements of a value's first axis; of a division, its turns."""
-        axes = _axes(value)
-        return self.turns.get(value, self.axes[axes[0]] if axes else 1.0)
-
-    def bytes(self, value: Value) -> float:
-        """Return what a value takes; a row of the data or a selection counts as numbers."""
-        if isinstance(value.type, ModelType):
-            return 0.0
-        each = BYTES[value.type.dtype] if isinstance(value.type, TensorType) else INDEX_BYTES
-        return each * prod(self.axes[axis] for axis in _axes(value))
-
-
-def sizes_of(graph: Graph, workload: Workload) -> Sizes:
-    """Return the expected sizes of the values of a graph; see `tasks_of`."""
-    walk = _Walk(workload).of(graph)
-    return Sizes(walk.sizes, walk.turns)
-
-
-def _axes(value: Value) -> tuple[Axis, ...]:
-    """Return the axes that a value has elements along."""
-    if isinstance(value.type, SelectionType):
-        return tuple(new for _, new in value.type.axes if new.name in ("prompt", "sample"))
-    return value.axes
+    return tuple(_Walk(graph, workload).moves)
 
 
 def seats_of(tasks: Sequence[Task]) -> tuple[Seat, ...]:
@@ -174,47 +123,36 @@ def home_of(seat: Seat, placed: Container[Seat]) -> Seat:
     return seat if seat in placed else Seat(seat.role, "train")
 
 
-class _Walk:
-    """Walks a graph with the expected size of each axis and the tasks behind each value."""
+def loop_of(name: str) -> str:
+    """Return the op around an op, both as printed: `%16` of `%16/%0`; "" if there is none."""
+    return name.rpartition("/")[0]
 
-    def __init__(self, workload: Workload) -> None:
-        self.workload = workload
+
+class _Walk:
+    """Walks a graph with the tasks behind each value."""
+
+    def __init__(self, graph: Graph, workload: Workload) -> None:
+        self.workload, self.sizes = workload, sizes_of(graph, workload)
         self.tasks: list[Task] = []
         self.moves: list[Move] = []
-        self.usual = {
-            "prompt": workload.prompts,
-            "sample": PAIR,
-            "context": workload.prompt_tokens.mean,
-            "token": workload.response_tokens.mean,
-        }
-        self.sizes: dict[Axis, float] = {}
-        self.behind: dict[Value, frozenset[int]] = {}
+        self.behind: dict[Value, frozenset[int]] = {v: frozenset() for _, v in graph.inputs}
         self.moved_by: dict[Value, str] = {}
-        self.turns: dict[Value, float] = {}
-
-    def of(self, graph: Graph) -> "_Walk":
-        for _, value in graph.inputs:
-            self._measure(value)
-            self.behind[value] = frozenset()
         self._graph(graph, 1, "", frozenset())
-        return self
 
     def _graph(self, graph: Graph, times: float, prefix: str, first: frozenset[int]) -> None:
         """Walk nodes; `first` are the tasks before anything of this graph."""
         names = names_of(graph)
         for node in graph.nodes:
             behind = first.union(*(self.behind[arg] for arg in node.args))
-            number = names[node.results[0]].partition(".")[0] if node.results else ""
+            name = prefix + op_name(node, names)
             if isinstance(node.op, ControlOp):
-                behind = self._control(node, node.op, times, f"{prefix}{number}/", behind)
-            self._measure_results(node)
+                behind = self._control(node, node.op, times, f"{name}/", behind)
             if isinstance(node.op, ModelOp):
-                self.tasks.append(self._task(node, node.op, times, prefix + number, behind))
+                self.tasks.append(self._task(node, node.op, times, name, behind))
                 behind = frozenset({len(self.tasks) - 1})
             if isinstance(node.op, Transfer):
-                elements = self._elements(node.args[0])
-                self.moves.append(Move(prefix + number, node, elements, times))
-                self.moved_by[node.results[0]] = prefix + number
+                self.moves.append(Move(name, node, self.sizes.bytes(node.args[0]), times))
+                self.moved_by[node.results[0]] = name
             self.behind.update(dict.fromkeys(node.results, behind))
 
     def _task(
@@ -223,12 +161,11 @@ class _Walk:
         model = node.args[0].type
         assert isinstance(model, ModelType)
         tokens = node.results[:1] if isinstance(op, Generate) else node.own_args[2:3]
-        sequences = sum(prod(self.sizes[axis] for axis in v.axes[:-1]) for v in tokens)
         return Task(
             name=name,
             kind=op.name,
             seat=Seat(model.role, op.use),
-            sequences=sequences,
+            sequences=sum(map(self.sizes.sequences, tokens)),
             prompt_tokens=self.workload.prompt_tokens,
             response_tokens=self.workload.response_tokens,
             times=times,
@@ -250,7 +187,6 @@ class _Walk:
             }
             for _, inner in region.inputs:
                 self.behind.setdefault(inner, behind)
-                self._measure(inner)
             self._graph(region, times * self._turns(node, op), prefix, behind)
         made = [self.behind[v] for r in op.regions().values() for _, v in r.outputs]
         return behind.union(*made)
@@ -258,51 +194,4 @@ class _Walk:
     def _turns(self, node: Node, op: ControlOp) -> float:
         if isinstance(op, SampleUntil):
             return self.workload.rounds
-        return self.turns[node.args[0]] if isinstance(op, Scan) else 1
-
-    def _measure(self, value: Value) -> None:
-        """Give the axes of an input that are not known yet the sizes of the workload."""
-        for axis in value.axes:
-            self.sizes.setdefault(axis, self.usual.get(axis.name, 1.0))
-
-    def _elements(self, value: Value) -> float:
-        is_model = isinstance(value.type, ModelType)
-        return 0.0 if is_model else prod(self.sizes[axis] for axis in _axes(value))
-
-    def _measure_results(self, node: Node) -> None:
-        """Give the axes that a node makes their expected sizes."""
-        op = node.op
-        if isinstance(op, Generate):
-            self.sizes[op.axes[0]] = op.n
-        if isinstance(op, SampleUntil):
-            self._resize(op.batch_axes, op.groups)
-            self._resize(op.surplus_axes, op.capacity)
-        if isinstance(op, Append):
-            self._resize(op.axes, op.capacity)  # full, but for the first steps
-        for value in node.results:
-            if isinstance(value.type, SelectionType):
-                for old, new in value.type.axes:
-                    self.sizes[new] = self.sizes[old]
-            if isinstance(value.type, MinibatchesType) and isinstance(op, Division):
-                self._divide(value, value.type.selection, op)
-            self._measure(value)
-
-    def _resize(self, axes: Sequence[tuple[Axis, Axis]], rows: int) -> None:
-        """Give fresh axes the sizes of those that they are made of, but the first one its own."""
-        self.sizes |= {new: self.sizes.get(old, 1) for old, new in axes}
-        self.sizes[axes[0][1]] = rows
-
-    def _divide(self, value: Value, selection: SelectionType, op: Division) -> None:
-        """Give the axes of a turn their sizes, and the division its number of turns."""
-        prompts, *inner = (old for old, _ in selection.axes)
-        samples = next((self.sizes[axis] for axis in inner if axis.name == "sample"), 1.0)
-        total = self.sizes[prompts] * samples
-        few, epochs = total, 1
-        if isinstance(op, Minibatches):
-            few, epochs = min(op.sequences, total), op.epochs
-        elif isinstance(op, Microbatches):
-            few = min(op.max_tokens / self.workload.sequence_tokens, total)
-        for old, new in selection.axes:
-            self.sizes[new] = self.sizes[old]
-        self.sizes[selection.axes[0][1]] = few / samples
-        self.turns[value] = ceil(total / few) * epochs if few else 0
+        return self.sizes.turns[node.args[0]] if isinstance(op, Scan) else 1

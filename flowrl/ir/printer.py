@@ -36,6 +36,11 @@ def names_of(graph: Graph) -> Names:
     return names
 
 
+def op_name(node: Node, names: Names) -> str:
+    """Return what the results of an op are called together: `%3` of `%3.tokens`, `%_` of none."""
+    return names[node.results[0]].partition(".")[0] if node.results else "%_"
+
+
 def _lines(
     graph: Graph, outer: Mapping[str, str] | None, locations: bool, indent: str
 ) -> list[str]:
@@ -75,9 +80,8 @@ def _node(node: Node, names: Names, locations: bool, indent: str) -> list[str]:
     if len(node.results) == 1:
         lines = [f"{indent}{names[node.results[0]]}: {node.results[0].type} = {call}{loc}"]
     else:
-        number = names[node.results[0]].partition(".")[0] if node.results else "%_"
         inner = node.op.result_names(len(node.results))
-        lines = [f"{indent}{number} = {call}{loc}"]
+        lines = [f"{indent}{op_name(node, names)} = {call}{loc}"]
         lines += [
             f"{indent}    .{name}: {value.type}{_at(value.pool) if value.pool != node.pool else ''}"
             for name, value in zip(inner, node.results, strict=True)

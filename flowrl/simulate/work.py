@@ -13,7 +13,8 @@ from flowrl.compiler.cost.rank import Rank
 from flowrl.compiler.cost.seconds import seconds
 from flowrl.compiler.planning import Planned
 from flowrl.compiler.residency import actions, stays
-from flowrl.compiler.tasks import Seat, Sizes, Task, sizes_of
+from flowrl.compiler.sizes import Sizes, sizes_of
+from flowrl.compiler.tasks import Seat, Task
 from flowrl.ir.action import Action, Does
 from flowrl.ir.graph import Graph, Node, Value
 from flowrl.ir.plan import Pool

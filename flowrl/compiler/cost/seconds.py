@@ -11,8 +11,6 @@ from flowrl.compiler.target import Target
 from flowrl.compiler.tasks import Task
 from flowrl.ir.layout import Layout
 
-COPIES = ("snapshot", "ema")
-
 
 def seconds(
     task: Task,
@@ -42,7 +40,7 @@ def seconds(
         return generate_phase(task.sequences, rank)
     if task.kind == "update":
         return update_phase(task.sequences, task.passes, rank)
-    if task.kind in COPIES:
+    if task.phase == "copy":
         return _copy(rank)
     return score_phase(task.sequences, rank)
 

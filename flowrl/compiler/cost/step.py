@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import attrs
 
-from flowrl.compiler.tasks import Seat, Task, home_of
+from flowrl.compiler.tasks import Seat, Task, home_of, loop_of
 
 
 @attrs.frozen
@@ -150,8 +150,8 @@ def _old(tasks: Sequence[Task], seat_of: Sequence[int], i: int, *, stale: bool) 
     `stale` says it of the first. Of later turns it is so if an update comes between the seat's
     last use and this one.
     """
-    loop, role = _loop(tasks[i]), tasks[i].seat.role
-    inside = [j for j in range(len(tasks)) if loop and _loop(tasks[j]) == loop]
+    loop, role = loop_of(tasks[i].name), tasks[i].seat.role
+    inside = [j for j in range(len(tasks)) if loop and loop_of(tasks[j].name) == loop]
     place = inside.index(i) if inside else 0
     last = next(
         (
@@ -177,11 +177,6 @@ def _updates(task: Task, role: str) -> bool:
     return task.seat == Seat(role, "train") and task.kind != "snapshot"
 
 
-def _loop(task: Task) -> str:
-    """Return the name of the op around a task, of itself if there is none."""
-    return task.name.rpartition("/")[0]
-
-
 def _switches(
     tasks: Sequence[Task], seat_of: Sequence[int], pools: Sequence[int], i: int
 ) -> tuple[tuple[int, int, range], ...]:
@@ -189,14 +184,14 @@ def _switches(
     here = [j for j in range(len(tasks)) if pools[seat_of[j]] == pools[seat_of[i]]]
     place = here.index(i)
     before = here[place - 1]
-    loop = _loop(tasks[i])
+    loop = loop_of(tasks[i].name)
     turns = max(1, round(tasks[i].times)) if loop else 1
     if not loop:
         found = [(before, range(1))]
-    elif place and _loop(tasks[before]) == loop:
+    elif place and loop_of(tasks[before].name) == loop:
         found = [(before, range(turns))]
     else:  # the first of the loop: once from before it, then from the loop's own last
-        last = max(j for j in here if _loop(tasks[j]) == loop)
+        last = max(j for j in here if loop_of(tasks[j].name) == loop)
         found = [(before, range(1)), (last, range(1, turns))]
     return tuple(
         (seat_of[j], seat_of[i], when) for j, when in found if when and seat_of[j] != seat_of[i]

@@ -6,6 +6,7 @@ from math import ceil, inf
 import attrs
 
 from flowrl.compiler.forecast import Edge, Forecast
+from flowrl.compiler.tasks import loop_of
 from flowrl.errors import ProgramError
 from flowrl.ir.plan import MOST_PENDING
 
@@ -67,7 +68,7 @@ def backlogs(predicted: Forecast, limits: Limits | None = None) -> tuple[Backlog
     found = []
     for edge in predicted.edges:
         if edge.crosses:
-            most = _most(edge, calls[_loop(edge.name)], limits)
+            most = _most(edge, calls[loop_of(edge.name)], limits)
             if most == inf:
                 raise _unbounded(edge)
             found.append(Backlog(edge, int(most)))
@@ -76,8 +77,8 @@ def backlogs(predicted: Forecast, limits: Limits | None = None) -> tuple[Backlog
 
 def _calls(predicted: Forecast) -> Counter[str]:
     """Return the fewest calls in which the controller walks each graph, by the op around it."""
-    between = {(_loop(e.name), e.source, e.target) for e in predicted.edges if e.crosses}
-    calls = Counter(_loop(each.task.name) for each in predicted.tasks)
+    between = {(loop_of(e.name), e.source, e.target) for e in predicted.edges if e.crosses}
+    calls = Counter(loop_of(each.task.name) for each in predicted.tasks)
     for loop, _, _ in between:
         calls[loop] += MESSAGE
     return calls
@@ -97,7 +98,3 @@ def _unbounded(edge: Edge) -> ProgramError:
         where=f"  {edge.name}: {edge.what} ({edge.loc})",
         hint="let the controller wait for the oldest calls, or for the steps before",
     )
-
-
-def _loop(name: str) -> str:
-    return name.rpartition("/")[0]

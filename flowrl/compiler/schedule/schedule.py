@@ -9,7 +9,7 @@ from flowrl.compiler.schedule.events import Event, Mesh
 from flowrl.ir.graph import Graph, Node
 from flowrl.ir.layout import Layout
 from flowrl.ir.plan import Pool
-from flowrl.ir.printer import names_of
+from flowrl.ir.printer import names_of, op_name
 from flowrl.ir.types import ModelType
 from flowrl.ops.control import ControlOp
 from flowrl.ops.model import Ema, Generate, ModelOp, Snapshot, Update
@@ -83,12 +83,12 @@ def schedule_of(events: Iterable[Event]) -> Schedule:
 def _events(graph: Graph, pools: Mapping[str, Pool], prefix: str) -> Iterator[Event]:
     names = names_of(graph)
     for node in graph.nodes:
-        number = names[node.results[0]].partition(".")[0] if node.results else "%_"
+        name = prefix + op_name(node, names)
         if isinstance(node.op, ControlOp):
             for region in node.op.regions().values():
-                yield from _events(region, pools, f"{prefix}{number}/")
+                yield from _events(region, pools, f"{name}/")
         elif not isinstance(node.op, Constant):
-            yield from _node(node, f"{prefix}{number} {node.op.name}", pools)
+            yield from _node(node, f"{name} {node.op.name}", pools)
 
 
 def _node(node: Node, op: str, pools: Mapping[str, Pool]) -> Iterator[Event]:
