@@ -19,9 +19,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from benchmarks.learning_report import Outcome, plot, table, written
+from benchmarks.learning_report import BEGIN, END, Outcome, plot, table
 from benchmarks.learning_settings import FOLDER, Settings
 from flowrl.config.programs import builtin_programs
+from flowrl.report.pages import with_part
 
 ROOT = Path(__file__).parents[1]
 CHAIN, DEMO = ROOT / "examples" / "chain", ROOT / "examples" / "demo"
@@ -119,7 +120,8 @@ def main() -> None:
     print(f"\n{text}")
     if given.write:
         shown = f"{text}\n\n![Reward against samples]({PICTURE.name})"
-        PAGE.write_text(written(PAGE.read_text(encoding="utf-8"), shown), encoding="utf-8")
+        page = with_part(PAGE.read_text(encoding="utf-8"), BEGIN, END, shown)
+        PAGE.write_text(page, encoding="utf-8")
         plot(list(outcomes.values()), PICTURE)
     learned = [name for name, outcome in outcomes.items() if outcome.learned]
     sys.exit(int(not {each.program for each in chosen} <= set(learned)))

@@ -87,10 +87,3 @@ def plot(outcomes: list[Outcome], path: Path) -> None:
         figure.supylabel("held-out reward; pairs ordered rightly for reward_model")
         figure.savefig(path, metadata={"Date": None})
         plt.close(figure)
-
-
-def written(page: str, text: str) -> str:
-    """Return a page with a text between its two marks."""
-    before, _, rest = page.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}\n{text}\n{END}{after}"

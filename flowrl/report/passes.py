@@ -13,6 +13,7 @@ from flowrl.compiler.schedule import backlogs, check_order, schedule
 from flowrl.ir.graph import Graph
 from flowrl.ir.printer import text
 from flowrl.report.actions import order_lines, residency_lines
+from flowrl.report.pages import with_part
 from flowrl.report.plan import pool_lines, settings, traced_and_planned
 
 BEGIN, END = "<!-- begin: written by flowrl.report.passes -->", "<!-- end -->"
@@ -40,10 +41,7 @@ def with_passes(document: str, file: str) -> str:
         document: that has both marks.
         file: the run file of the worked lowering.
     """
-    before, _, rest = document.partition(BEGIN)
-    after = rest.partition(END)[2]
-    written = "\n".join(_sections(file))
-    return f"{before}{BEGIN}\n{written}\n{END}{after}"
+    return with_part(document, BEGIN, END, "\n".join(_sections(file)))
 
 
 def _sections(file: str) -> Iterator[str]:

@@ -124,15 +124,6 @@ def test_the_plot_is_the_same_when_drawn_again(tmp_path):
     assert (tmp_path / "one.svg").read_text() == (tmp_path / "two.svg").read_text()
 
 
-def test_what_is_written_stands_between_the_marks_of_the_page():
-    page = f"a\n{learning_report.BEGIN}\nold\n{learning_report.END}\nb\n"
-
-    once = learning_report.written(page, "new")
-
-    assert once == page.replace("old", "new")
-    assert learning_report.written(once, "new") == once
-
-
 def test_a_run_file_is_written_as_it_was_read():
     settings = Settings.read("ppo")
 
