@@ -3,11 +3,12 @@
 from collections.abc import Iterable, Iterator
 
 from flowrl.compiler.cluster import OTHER_ROLES
+from flowrl.compiler.cost.lengths import Lengths
 from flowrl.config.placement import layouts_fit, machines_suffice, residencies_fit
 from flowrl.config.schema import OptimizerSettings, Tables
 from flowrl.config.structure import KeyPath, Problem, dotted
 from flowrl.config.types import as_toml
-from flowrl.errors import nearest
+from flowrl.errors import RunFileError, nearest
 
 READ_BY = {
     "hold_fraction": ("flat_then_linear",),
@@ -70,6 +71,16 @@ def _completion_lengths(tables: Tables) -> Iterator[Problem]:
         least, most = engines.generate.min_tokens, engines.generate.max_tokens
         if least > most:
             yield _more((*path, "min_tokens"), least, (*path, "max_tokens"), most)
+
+
+def _workload_lengths(tables: Tables) -> Iterator[Problem]:
+    for key in ("prompt_tokens", "response_tokens"):
+        given = getattr(tables.workload, key)
+        try:
+            if given is not None:
+                Lengths.of(given)
+        except RunFileError as error:
+            yield Problem(("workload", key), f"`workload.{key}`: {error.problem}", hint=error.hint)
 
 
 def _more(path: KeyPath, value: int, limit_path: KeyPath, limit: int) -> Problem:
@@ -222,6 +233,7 @@ RULES = (
     _warmup,
     _schedule,
     _completion_lengths,
+    _workload_lengths,
     _unknown_roles,
     _shared_roles,
     _pool_sizes,

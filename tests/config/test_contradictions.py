@@ -1,5 +1,6 @@
 """Keys that are fine alone and not together."""
 
+import pytest
 from inline_snapshot import snapshot
 
 
@@ -170,6 +171,17 @@ def test_of_several_rewards_an_evaluation_must_name_one(error_of):
     assert error_of("[eval]\n", "reward.other='reward.py:other'").startswith(
         "[eval] must say which reward to report: [reward] names exact, other\n"
     )
+
+
+@pytest.mark.parametrize(
+    "lengths",
+    ["{mean = 50, max = 5}", "{mean = 5, max = 9, p99 = 4}", "{mean = '5'}", "[]", "[[1, 2], [3]]"],
+)
+def test_lengths_that_no_plan_could_take(error_of, lengths):
+    text = error_of(f"[workload]\nresponse_tokens = {lengths}\n")
+
+    assert text.startswith("`workload.response_tokens`: lengths need ")
+    assert f"21 | response_tokens = {lengths}\n" in text
 
 
 def test_gpus_that_workers_cannot_share(error_of, load):
