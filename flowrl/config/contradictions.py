@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from flowrl.compiler.cluster import OTHER_ROLES
 from flowrl.compiler.cost.lengths import Lengths
 from flowrl.config.placement import layouts_fit, machines_suffice, residencies_fit
+from flowrl.config.ranks import ranks_fit
 from flowrl.config.schema import OptimizerSettings, Tables
 from flowrl.config.structure import KeyPath, Problem, dotted
 from flowrl.config.types import as_toml
@@ -240,6 +241,7 @@ RULES = (
     layouts_fit,
     residencies_fit,
     machines_suffice,
+    ranks_fit,
     _gpus_of_another_ray,
     _evaluation,
     _rewards_of_two_kinds,

@@ -78,6 +78,12 @@ class TrainerTable:
     """Most tokens, prompt and completion, in a forward pass; it bounds memory, not results."""
     packing: Literal["packed", "padded"] | None = None
     """Layout of a microbatch; padded on a CPU and packed on a GPU if not given."""
+    shard: Literal["none", "fsdp2"] = "none"
+    """`none`: weights are whole. `fsdp2`: weights, gradients and
+    optimizer state are divided over its workers, which share the rows of each microbatch out."""
+    reshard_after_forward: bool = True
+    """With `fsdp2`: a layer's gathered weights go after its forward; else they stay until its
+    backward, which takes more memory and less time."""
 
 
 @attrs.frozen
@@ -137,6 +143,8 @@ class ClusterTable:
     """`host:port` of a Ray that runs already; a local one is started if not given."""
     num_gpus: Count | None = None
     """GPUs that a local Ray takes itself to have, for tests; those it finds if not given."""
+    rank_timeout: AboveZero = 600.0
+    """Seconds that workers which run one model together wait for one another."""
     worker_output: bool = False
     """Show what the workers print."""
     machines: str | None = None

@@ -4,7 +4,7 @@ A worker puts what it sends into the object store of its node, as an object of i
 passes through the controller is a `Box`, the address of that object.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -75,6 +75,10 @@ class Visitor:
     def weights(self) -> Mapping[str, Tensor]:
         """Return the weights by name."""
         return self.tensors
+
+    def gathered(self) -> Iterator[tuple[str, Tensor]]:
+        """Yield them one by one: they are here."""
+        yield from self.tensors.items()
 
 
 def put(values: Sequence[Any]) -> Box:

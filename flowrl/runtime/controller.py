@@ -1,7 +1,7 @@
 """The controller: walks a lowered graph and tells workers what to do; it never has a value."""
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -56,6 +56,7 @@ class Controller:
         pools: the workers of each pool.
         data: the worker that has the data.
         replies: where workers' replies arrive.
+        ranked: the pools whose workers run models together, and have the same values.
     """
 
     def __init__(
@@ -66,8 +67,11 @@ class Controller:
         pools: Mapping[str, Sequence[Line]],
         data: Line,
         replies: Replies,
+        ranked: Collection[str] = (),
     ) -> None:
         self.plan, self.pools, self.data, self.replies = plan, pools, data, replies
+        self.holders = {p: lines[: None if p in ranked else 1] for p, lines in pools.items()}
+        """The workers of each pool that have its values: its first one, or all its ranks."""
         self.graphs = list(inner_graphs(graph))
         self.divided = {graph: segments(graph) for graph in self.graphs}
         pairs = zip(self.graphs, inner_graphs(source), strict=True)
@@ -95,27 +99,47 @@ class Controller:
                     self._evaluate(place, segment, env, path)
         return [env[value] for _, value in graph.outputs]
 
-    def tell_all(self, lines: Sequence[Line], method: str, *args: Any) -> list[Any]:
+    def tell_all(
+        self,
+        lines: Sequence[Line],
+        method: str,
+        *args: Any,
+        nodes: tuple[Node, ...] = (),
+        **how: Any,
+    ) -> list[Any]:
         """Have all these workers do the same; return their replies to come."""
         return [
-            self.tell(line, (), method, *args, again=number > 0)
+            self.tell(line, nodes, method, *args, again=number > 0, **how)
             for number, line in enumerate(lines)
         ]
 
-    def call(self, function: Callable[..., Any], *args: Any) -> Any:
-        """Have the worker that has the first value compute `function(*args)`."""
-        line = next((arg.lines[0] for arg in args if isinstance(arg, Held)), None)
-        if line is None:
-            return function(*args)
-        given = [self._given(self._bring(arg, line.pool)) for arg in args]
-        result = Held(next(IDS), [line])
-        self.tell(line, (), "call", function, given, result.id)
-        return result
+    def ask_all(self, pool: str, method: str, *args: Any) -> Any:
+        """Have all that hold a pool's values do the same; wait for the reply of the first."""
+        reply, *_ = self.tell_all(self.holders[pool], method, *args)
+        return self.instructions.wait(reply, pool)
 
-    def make(self, line: Line, function: Callable[..., Any], *args: Any) -> Held:
-        """Have a worker compute `function(*args)` of small arguments."""
-        result = Held(next(IDS), [line])
-        self.tell(line, (), "call", function, [("as it is", arg) for arg in args], result.id)
+    def call(self, function: Callable[..., Any], *args: Any) -> Any:
+        """Have those that have the first value compute `function(*args)`."""
+        pool = next((arg.lines[0].pool for arg in args if isinstance(arg, Held)), None)
+        if pool is None:
+            return function(*args)
+        given = [self._given(self._bring(arg, pool)) for arg in args]
+        return self._call(self.holders[pool], function, given)
+
+    def once(self, function: Callable[..., Any], *args: Any) -> Held:
+        """Have one of those that have the first of these values of one pool call a function."""
+        line = next(arg.lines[0] for arg in args if isinstance(arg, Held))
+        return self._call([line], function, [self._given(arg) for arg in args])
+
+    def make(self, pool: str, function: Callable[..., Any], *args: Any) -> Held:
+        """Have a value of a pool made: `function(*args)` of small arguments."""
+        return self._call(self.holders[pool], function, [("as it is", arg) for arg in args])
+
+    def _call(
+        self, lines: Sequence[Line], function: Callable[..., Any], given: Sequence[Given]
+    ) -> Held:
+        result = Held(next(IDS), lines)
+        self.tell_all(lines, "call", function, given, result.id)
         return result
 
     def number(self, function: Callable[[Any], int], value: Any) -> int:
@@ -131,7 +155,7 @@ class Controller:
     def rows(self, source: str, count: int, name: str, fields: Sequence[str]) -> dict[str, Any]:
         """Return the fields of the next rows, under the names of the graph inputs they are."""
         place = self.places[source]
-        values = self._new(self.data, len(fields))
+        values = self._new([self.data], len(fields))
         self.tell(self.data, (), "draw", self.plan, source, place.position, count, values[0].id)
         place.position += count
         return {f"{name}.{field}": x for field, x in zip(fields, values, strict=True)}
@@ -157,19 +181,21 @@ class Controller:
     def _evaluate(
         self, place: tuple[Any, ...], segment: Segment, env: dict[Value, Any], path: Path
     ) -> None:
-        line = self.pools[segment.pool][0]
+        lines = self.holders[segment.pool]
         given = [self._given(self._bring(env[value], segment.pool)) for value in segment.reads]
-        results = self._new(line, len(segment.gives))
+        results = self._new(lines, len(segment.gives))
         first = results[0].id if results else 0
         known = partial(row_of, env=origins(env), ask=self._asked)
-        self.tell(line, segment.nodes, "evaluate", *place, given, first, path, row_of=known)
+        told = *place, given, first, path
+        self.tell_all(lines, "evaluate", *told, nodes=segment.nodes, row_of=known)
         env.update(zip(segment.gives, results, strict=True))
 
     def _generate(
         self, place: tuple[Any, ...], segment: Segment, env: dict[Value, Any], path: Path
     ) -> None:
-        """Have all workers of a pool sample, each its blocks; the first collects."""
+        """Have all workers of a pool sample, each its blocks; those that hold values collect."""
         lines, nodes = self.pools[segment.pool], segment.nodes
+        holders = self.holders[segment.pool]
         values = [self._bring(env[value], segment.pool) for value in nodes[0].args]
         given = [self._given(value) for value in values]
         self._spread(values[0], segment.pool)
@@ -181,8 +207,8 @@ class Controller:
             tell(line, nodes, "sample", *place, given[0], box, again=line is not lines[0])
             for line, box in zip(lines, asked, strict=True)
         ]
-        results = self._new(lines[0], len(segment.gives))
-        tell(lines[0], nodes, "gather", *place, given[0], results[0].id, *answers)
+        results = self._new(holders, len(segment.gives))
+        self.tell_all(holders, "gather", *place, given[0], results[0].id, *answers, nodes=nodes)
         env.update(zip(segment.gives, results, strict=True))
 
     def _transfer(self, segment: Segment, env: dict[Value, Any]) -> None:
@@ -198,7 +224,7 @@ class Controller:
                 moves.setdefault((x.lines[0].pool, node.op.dst), {})[node.results[0]] = x
         for (src, dst), values in moves.items():
             found = list(values.values())
-            moved = found if src == dst else self._move(found, self.pools[dst][:1])
+            moved = found if src == dst else self._move(found, self.holders[dst])
             env.update(zip(values, moved, strict=True))
 
     def _control(self, node: Node, env: dict[Value, Any], path: Path) -> None:
@@ -207,18 +233,21 @@ class Controller:
         env.update(zip(node.results, results, strict=True))
 
     def _bring(self, value: Any, pool: str, *, everywhere: bool = False) -> Any:
-        """Return a value as a pool's first worker has it, or as all of them have it."""
+        """Return a value as those that hold a pool's have it, or as all its workers have it."""
         if not isinstance(value, Held) or value.lines[0].pool == pool:
             return value
         if pool not in value.copies:
-            lines = self.pools[pool][: None if everywhere else 1]
+            lines = self.pools[pool] if everywhere else self.holders[pool]
             (value.copies[pool],) = self._move([value], lines)
         return value.copies[pool]
 
     def _move(self, values: Sequence[Held], lines: Sequence[Line]) -> list[Held]:
-        """Send values of one worker to others, together."""
-        src = values[0].lines[0]
-        box = self.tell(src, (), "send", *(value.id for value in values))
+        """Send values of one pool to workers of another, together."""
+        ids = [value.id for value in values]
+        src, *others = self.holders[values[0].lines[0].pool]
+        box = self.tell(src, (), "send", *ids)
+        for line in others:
+            self.tell(line, (), "attend", *ids, again=True)
         moved = [Held(next(IDS), lines) for _ in values]
         self.tell_all(lines, "receive", moved[0].id, box)
         return moved
@@ -231,8 +260,8 @@ class Controller:
             self.tell_all(lacking, "receive", model.id, box)
             model.lines += lacking
 
-    def _new(self, line: Line, count: int) -> list[Held]:
-        return [Held(next(IDS), [line]) for _ in range(count)]
+    def _new(self, lines: Sequence[Line], count: int) -> list[Held]:
+        return [Held(next(IDS), lines) for _ in range(count)]
 
     def _asked(self, function: Callable[[Any], Any], value: Any) -> Any:
         """Return what a function says of a value: a number or a few words."""

@@ -1,6 +1,6 @@
 """What an engine is: one small protocol a kind."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import Any, Protocol
 
@@ -117,6 +117,14 @@ class Scorer(Protocol):
         """Return the current weights by name; they alias the engine's own where possible."""
         ...
 
+    def gathered(self) -> Iterator[tuple[str, Tensor]]:
+        """Yield the weights one by one; of several ranks, all must ask for them."""
+        ...
+
+    def average(self, weights: Mapping[str, Tensor], decay: float) -> None:
+        """Move towards other weights, in place: to decay * own + (1 - decay) * other."""
+        ...
+
     def snapshot(self) -> "Scorer":
         """Return a frozen copy."""
         ...
@@ -150,7 +158,7 @@ class Trainer(Scorer, Protocol):
 
 
 GENERATORS = {"hf": "flowrl.runtime.engines.hf:HFGenerator"}
-SCORERS = {"torch": "flowrl.runtime.engines.torch:TorchScorer"}
+SCORERS = {"torch": "flowrl.runtime.engines.torch_scorer:TorchScorer"}
 TRAINERS = {"torch": "flowrl.runtime.engines.torch:TorchTrainer"}
 ENGINES: Mapping[str, Mapping[str, str]] = {
     "generate": GENERATORS,

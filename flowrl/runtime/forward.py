@@ -88,6 +88,21 @@ def forward_outputs(
     return {name: numbers[places[name]] for name in outputs}
 
 
+class Forward(nn.Module):
+    """A model that is called over sequences, as `forward_outputs` does."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(
+        self, batch: Sequences, outputs: Sequence[str], temperature: float, packing: Packing
+    ) -> Outputs:
+        """Return the named outputs, differentiable."""
+        made = forward_outputs(self.model, batch, outputs, temperature, packing)
+        return {name: x.clone() for name, x in made.items()}  # FSDP2 wants no views
+
+
 def keeps_rows_apart(model: nn.Module) -> bool:
     """Whether rows on one line do not see each other: a row said twice has the same states twice.
 

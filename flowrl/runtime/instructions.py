@@ -1,5 +1,6 @@
 """What the controller has told workers to do, and has not seen done yet."""
 
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -7,8 +8,12 @@ import attrs
 
 from flowrl.ir.graph import Node
 from flowrl.ir.plan import MOST_PENDING
-from flowrl.runtime.failures import RowOf, located, unknown
+from flowrl.runtime.failures import Failure, RowOf, located, unknown
 from flowrl.runtime.lines import Line, Replies
+from flowrl.runtime.ranks import RankMissingError
+
+SOON, LOOKS = 3.0, 30
+"""Seconds in which the end of a worker is known, and how often to look in that time."""
 
 
 @attrs.frozen(eq=False)
@@ -60,8 +65,13 @@ class Instructions:
 
     def ask(self, line: Line, method: str, *args: Any) -> Any:
         """Return a worker's reply, waiting for all that was told before it."""
-        reply = self.tell(line, (), method, *args)
+        return self.wait(self.tell(line, (), method, *args), line.pool)
+
+    def wait(self, reply: Any, pool: str) -> Any:
+        """Return a reply, waiting for all that was told to its pool: one may wait for another."""
+        told = [r for call in self.pending if call.line.pool == pool for r in _several(call.reply)]
         try:
+            self.replies.get(told)
             return self.replies.get(reply)
         except Exception:
             self.settle()
@@ -85,15 +95,42 @@ class Instructions:
 
     def _first(self, pending: Sequence[Call]) -> Exception:
         """Return the error of the first call that failed; those after it lacked its results."""
-        for call in pending:
-            replies = _several(call.reply)
-            if self.replies.arrived(replies):
-                try:
-                    self.replies.get(replies)
-                except Exception as error:
-                    nodes = tuple(self.source[n] for n in call.nodes)
-                    return located(error, call.line, nodes, call.row_of)
-        raise AssertionError("one of the calls has failed")
+        failures = ((call, error) for call in pending if (error := self._failure(call)))
+        call, error = next(failures)
+        if _waited(error):
+            call, error = self._absent(call, error, [*pending, *self.pending])
+        return located(error, call.line, tuple(self.source[n] for n in call.nodes), call.row_of)
+
+    def _failure(self, call: Call) -> Exception | None:
+        """Return the error of a call, if it has failed by now."""
+        replies = _several(call.reply)
+        if self.replies.arrived(replies):
+            try:
+                self.replies.get(replies)
+            except Exception as error:
+                return error
+        return None
+
+    def _absent(
+        self, call: Call, error: Exception, pending: Sequence[Call]
+    ) -> tuple[Call, Exception]:
+        """Return what became of the rank that another one waited for: it is known soon, or never.
+
+        A rank hears of the end of another by their connection, before the controller does.
+        """
+        others = [c for c in pending if c.line.pool == call.line.pool and c.line is not call.line]
+        for _ in range(LOOKS):
+            for other in others:
+                found = self._failure(other)
+                if found and not _waited(found):
+                    return other, found
+            time.sleep(SOON / LOOKS)
+        return call, error
+
+
+def _waited(error: Exception) -> bool:
+    """Whether a worker failed since another rank did not come."""
+    return isinstance(error, Failure) and isinstance(error.error, RankMissingError)
 
 
 def _several(reply: Any) -> list[Any]:

@@ -8,6 +8,7 @@ import attrs
 from flowrl.ir.graph import Graph
 from flowrl.ir.plan import Plan
 from flowrl.ir.program import Input
+from flowrl.ir.types import ModelType
 from flowrl.runtime.host import ScoreFunction
 from flowrl.runtime.local import RoleSetup
 from flowrl.runtime.rows import Cursor
@@ -91,6 +92,12 @@ class Setup:
     loan: Loan | None = None
 
 
+def ranked_pools(graph: Graph, roles: Mapping[str, RoleSetup]) -> frozenset[str]:
+    """Return the pools of a lowered graph in which a model's weights are to be divided."""
+    models = [name for name, value in graph.inputs if isinstance(value.type, ModelType)]
+    return frozenset(graph.input(name).pool for name in models if roles[name].fsdp)
+
+
 @attrs.frozen(eq=False)
 class Job:
     """A plan, and what it is run with.
@@ -108,6 +115,8 @@ class Job:
         drop_failed: drop the group of a failed reward; else it scores 0.
         threads: of each worker.
         loan: the model of another plan that this one is run on.
+        ranked: the pools whose workers run models together; all of a pool's have its values.
+        rank_timeout: seconds that they wait for one another.
     """
 
     name: str
@@ -122,3 +131,5 @@ class Job:
     drop_failed: bool = False
     threads: int = 1
     loan: Loan | None = None
+    ranked: frozenset[str] = frozenset()
+    rank_timeout: float = 600.0

@@ -13,6 +13,7 @@ from flowrl.ops.uses import Uses, tokenizing_role, uses_of
 from flowrl.runtime.engine import Generator, Sampling, load
 from flowrl.runtime.host import Host, Resident
 from flowrl.runtime.models import ModelSpec
+from flowrl.runtime.ranks import ALONE, Fsdp2, Ranks
 from flowrl.runtime.reading import reader_of
 from flowrl.runtime.schedule import TrainerOptions
 
@@ -29,6 +30,7 @@ class RoleSetup:
         sequences_per_block: how many sequences the generator computes together.
         trainer: the engine that runs it forward and trains it.
         options: of the optimiser and of microbatches.
+        fsdp: how its weights are divided over the ranks of its pool; None gives each all.
     """
 
     model: ModelSpec
@@ -38,14 +40,22 @@ class RoleSetup:
     sequences_per_block: int = 64
     trainer: str = "torch"
     options: TrainerOptions = attrs.field(factory=TrainerOptions)
+    fsdp: Fsdp2 | None = None
 
 
 @attrs.frozen
 class Seat:
-    """Which part of a graph a process has: that of a pool; its `lead` has the pool's values."""
+    """Which part of a graph a process has.
+
+    Attributes:
+        pool: that of this pool.
+        lead: whether it has the pool's values.
+        ranks: it and those that run the pool's models with it.
+    """
 
     pool: str
     lead: bool
+    ranks: Ranks = ALONE
 
     def keeps(self, model: Value) -> bool:
         """Whether a model lives here between steps."""
@@ -81,7 +91,8 @@ def load_models(
             raise EngineError(f"the graph uses `{role}`, for which no model is given")
         setup = roles[role]
         if seat is None or seat.keeps(graph.input(role)):
-            _load_model(uses, setup, tokenizers, tokenizing_role(graph), host)
+            ranks = seat.ranks if seat else ALONE
+            _load_model(uses, setup, tokenizers, tokenizing_role(graph), host, ranks)
         if uses.generates if seat is None else seat.samples(uses):
             generators[role] = load_generator(setup, tokenizers[role])
         sampling[role], host.sequences_per_block[role] = setup.sampling, setup.sequences_per_block
@@ -113,7 +124,8 @@ def load_judges(
         if uses.reads_tokens or not (seat is None or seat.keeps(graph.input(role))):
             continue
         if role not in lender.models:
-            _load_model(uses, roles[role], tokenizers, tokenizing_role(graph), host)
+            ranks = seat.ranks if seat else ALONE
+            _load_model(uses, roles[role], tokenizers, tokenizing_role(graph), host, ranks)
             continue
         host.models[role] = lender.models[role]
         if role in lender.readers:
@@ -121,10 +133,15 @@ def load_judges(
 
 
 def _load_model(
-    uses: Uses, setup: RoleSetup, tokenizers: Mapping[str, Any], tokenizing: str, host: Host
+    uses: Uses,
+    setup: RoleSetup,
+    tokenizers: Mapping[str, Any],
+    tokenizing: str,
+    host: Host,
+    ranks: Ranks,
 ) -> None:
     role = uses.role
-    host.models[role] = Resident(role, _engine(role, setup, uses))
+    host.models[role] = Resident(role, _engine(role, setup, uses, ranks))
     own, writer = tokenizers.get(role), tokenizers.get(tokenizing)
     if not uses.reads_tokens and (read := reader_of(role, setup.model.path, own, writer)):
         host.readers[role] = read
@@ -138,16 +155,18 @@ def load_generator(setup: RoleSetup, tokenizer: Any) -> Generator:
     return made
 
 
-def _engine(role: str, setup: RoleSetup, uses: Uses) -> Any:
+def _engine(role: str, setup: RoleSetup, uses: Uses, ranks: Ranks) -> Any:
+    together = {} if ranks == ALONE else {"ranks": ranks, "fsdp": setup.fsdp}
     if uses.trains:
         trainer = load("train", setup.trainer)
-        return trainer(setup.model, setup.options, head=uses.head, role=role)
+        return trainer(setup.model, setup.options, head=uses.head, role=role, **together)
     return load("score", setup.trainer)(
         attrs.evolve(setup.model, new_head=uses.learns),
         head=uses.head,
         tokens_per_microbatch=setup.options.tokens_per_microbatch,
         packing=setup.options.packing,
         role=role,
+        **together,
     )
 
 

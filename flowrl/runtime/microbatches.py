@@ -6,7 +6,8 @@ import attrs
 import torch
 from torch import Tensor
 
-from flowrl.functional.lengths import micro_batches
+from flowrl.functional.lengths import balance, micro_batches
+from flowrl.functional.ragged import Ragged
 from flowrl.runtime.engine import Outputs, Sequences
 from flowrl.runtime.forward import PER_ROW, Packing
 from flowrl.runtime.places import children, take_rows
@@ -16,6 +17,7 @@ from flowrl.runtime.places import children, take_rows
 class Microbatch:
     """Some rows of a batch.
 
+    batch: these rows alone; what it runs, if there are none, is nobody's.
     rows: i64[row], ascending indices into the batch.
     tokens: i64[all tokens], where these rows' tokens lie in the batch's packed ones.
     """
@@ -38,15 +40,40 @@ class Microbatch:
         return (self.rows if name in PER_ROW else self.tokens).to(value.device)
 
 
-def split_rows(batch: Sequences, budget: int, packing: Packing) -> list[Microbatch]:
+def split_rows(
+    batch: Sequences, budget: int, packing: Packing, rank: int = 0, ranks: int = 1
+) -> list[Microbatch]:
     """Split a batch into microbatches of at most `budget` tokens, from lengths alone.
 
     A row is never split; one over the budget stands alone. Tokens are context and response, with
     padding: padded rows of a microbatch are of about one length.
+
+    Args:
+        batch: all rows.
+        budget: tokens of a microbatch.
+        packing: how rows lie in it.
+        rank: whose microbatches; the rows of each rank have about as many tokens.
+        ranks: how many there are. All get as many microbatches, of which some may have no rows.
     """
     lengths = (batch.context.lengths[-1] + batch.tokens.lengths[-1]).tolist()
-    divide = _in_few_bins if packing == "packed" else _by_length
-    return [microbatch(batch, torch.tensor(sorted(rows))) for rows in divide(lengths, budget)]
+    shared = [
+        [[rows[i] for i in few] for few in _divided([lengths[i] for i in rows], budget, packing)]
+        for rows in _shares(lengths, ranks)
+    ]
+    mine, most = shared[rank], max(map(len, shared))
+    return [microbatch(batch, torch.tensor(sorted(rows))) for rows in mine] + [
+        rowless() for _ in range(most - len(mine))
+    ]
+
+
+def _shares(lengths: Sequence[int], ranks: int) -> list[list[int]]:
+    """Return the rows of each rank; some have none if there are few."""
+    some = min(ranks, len(lengths))
+    return (balance(lengths, some) if some else []) + [[] for _ in range(ranks - some)]
+
+
+def _divided(lengths: Sequence[int], budget: int, packing: Packing) -> list[list[int]]:
+    return (_in_few_bins if packing == "packed" else _by_length)(lengths, budget)
 
 
 def _in_few_bins(lengths: Sequence[int], budget: int) -> list[list[int]]:
@@ -72,6 +99,13 @@ def microbatch(batch: Sequences, rows: Tensor) -> Microbatch:
     tokens = children(batch.tokens.lengths[-1], rows)
     chosen = Sequences(take_rows(batch.context, rows), take_rows(batch.tokens, rows))
     return Microbatch(chosen, rows, tokens)
+
+
+def rowless() -> Microbatch:
+    """Return a microbatch without rows, that runs one token of no meaning: collectives wait."""
+    one = Ragged(torch.zeros(1, dtype=torch.int64), (torch.ones(1, dtype=torch.int64),))
+    none = torch.zeros(0, dtype=torch.int64)
+    return Microbatch(Sequences(one, one), none, none)
 
 
 def whole_batch(batch: Sequences, outputs: Sequence[str], like: Tensor) -> Outputs:

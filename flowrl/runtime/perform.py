@@ -211,9 +211,5 @@ def ema(it: Evaluator, node: Node, args: list[Any], path: Path) -> Sequence[Any]
     """Average two models into the first."""
     target, source = args
     assert isinstance(node.op, model.Ema)
-    decay, weights = node.op.decay, source.engine.weights()
-    with torch.no_grad():
-        for name, x in target.engine.weights().items():
-            if x.is_floating_point():
-                x.mul_(decay).add_(weights[name].to(x), alpha=1 - decay)
+    target.engine.average(source.engine.weights(), node.op.decay)
     return (target.next(),)

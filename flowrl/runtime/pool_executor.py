@@ -102,9 +102,9 @@ class PoolExecutor:
         loan = self.loan
         own = Loan(self.name, role, self.graph.input(role).pool, role)
         owner = loan if loan and loan.name == role else own
-        line = self.pools[owner.pool][0]
-        held = Held(next(IDS), [line])
-        self.controller.tell(line, (), "model", owner.plan, owner.role, role, held.id)
+        lines = self.controller.holders[owner.pool]
+        held = Held(next(IDS), lines)
+        self.controller.tell_all(lines, "model", owner.plan, owner.role, role, held.id)
         return held
 
     def save(self, folder: str) -> dict[str, int]:
@@ -113,17 +113,15 @@ class PoolExecutor:
         The folder must be where the workers are: on several machines, a shared one.
         """
         trained = [role for role, uses in uses_of(self.graph).items() if uses.trains]
-        return {
-            role: self.controller.ask(self._home(role), "save", self.name, role, f"{folder}/{role}")
-            for role in trained
-        }
+        ask, home = self.controller.ask_all, {r: self.graph.input(r).pool for r in trained}
+        return {r: ask(home[r], "save", self.name, r, f"{folder}/{r}") for r in trained}
 
     def save_rows(self, folder: str, carry: Carry) -> list[str]:
         """Write the rows of each carried buffer to `folder/<name>.pt`; return the names."""
         buffers = buffers_of(self.inputs, carry)
         for name, rows in buffers.items():
-            path, call = f"{folder}/{name}.pt", self.controller.call
-            self.controller.number(int, call(write_rows, path, list(rows), *rows.values()))
+            path, once = f"{folder}/{name}.pt", self.controller.once
+            self.controller.number(int, once(write_rows, path, list(rows), *rows.values()))
         return list(buffers)
 
     def versions(self, role: str, carry: Carry) -> tuple[int, int]:
@@ -140,20 +138,21 @@ class PoolExecutor:
         return {**named, **dict(zip(names, numbers, strict=True))}
 
     def _no_rows(self, pool: str, dtype: DType, depth: int) -> Held:
-        return self.controller.make(self.pools[pool][0], no_rows, dtype, depth)
-
-    def _home(self, role: str) -> Line:
-        return self.pools[self.graph.input(role).pool][0]
+        return self.controller.make(pool, no_rows, dtype, depth)
 
     def _lines(self) -> list[Line]:
         return [line for lines in self.pools.values() for line in lines]
 
     def _counted(self, replies: Any) -> tuple[dict[str, float], dict[str, float]]:
-        """Return the counts of all workers, and the seconds of the slowest of each pool."""
+        """Return the counts of all workers, and the seconds of the slowest of each pool.
+
+        What ranks do alike is counted once.
+        """
         counts: dict[str, float] = {}
         seconds: dict[str, float] = {}
+        alike = [line for lines in self.controller.holders.values() for line in lines[1:]]
         for line, (counted, spent) in zip(self._lines(), replies, strict=True):
-            for name, count in counted.items():
+            for name, count in counted.items() if line not in alike else ():
                 counts[name] = counts.get(name, 0.0) + count
             for kind, of in spent.items():
                 name = f"{line.pool}/{kind}"

@@ -34,7 +34,8 @@ class RayExecutor(PoolExecutor):
         _check_homes(job.source)
         own = {pool.name: pools[pool.name] for pool in job.plan.pools}
         self.pools = own
-        controller = Controller(job.name, graph, job.source, own, self._line("data"), RayReplies())
+        data, replies = self._line("data"), RayReplies()
+        controller = Controller(job.name, graph, job.source, own, data, replies, job.ranked)
         super().__init__(controller, graph, job.inputs, loan=job.loan)
         self.columns: Any = None
         """What rows must have to be scored; where it is, once rewards are open."""
@@ -68,12 +69,25 @@ class RayExecutor(PoolExecutor):
             EngineError: a model can't be loaded.
         """
         self.rows_per_step, job = rows_per_step, self.job
+        if job.loan is None:  # else they have joined
+            self._join()
         plan, functions = job.plan.to_json(), _packed(self.functions)
         given = job.roles, job.tokenizers, job.seed, job.drop_failed, job.threads, job.loan
         for pool, lines in self.pools.items():
             for line in lines:
                 setup = Setup(plan, functions, pool, *given)
-                self.controller.tell(line, (), "load", job.name, setup, line is lines[0])
+                lead = line in self.controller.holders[pool]
+                self.controller.tell(line, (), "load", job.name, setup, lead, again=True)
+        self.controller.instructions.settle()
+
+    def _join(self) -> None:
+        """Have the workers of each pool that run models together find each other."""
+        for lines in self.controller.holders.values():
+            if len(lines) > 1:
+                address = self.controller.ask(lines[0], "open_store")
+                for index, line in enumerate(lines):
+                    place = address, index, len(lines), self.job.rank_timeout
+                    self.controller.tell(line, (), "join", *place, again=index > 0)
         self.controller.instructions.settle()
 
     def _line(self, claim: str) -> Line:

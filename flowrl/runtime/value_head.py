@@ -1,6 +1,7 @@
 """A value head beside the head of a language model: a policy that is its own critic."""
 
 from collections.abc import Mapping
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -63,11 +64,18 @@ def without_value_head(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name: x for name, x in weights.items() if not name.startswith(f"{NAME}.")}
 
 
-def save_model(model: Any, folder: Path) -> None:
-    """Write a folder that transformers' `from_pretrained` loads, the value head in its own file."""
-    head = getattr(model, NAME, None)
-    if head is None:
-        model.save_pretrained(folder)
-        return
-    model.save_pretrained(folder, state_dict=without_value_head(model.state_dict()))
-    save_file(head.state_dict(), folder / FILE)
+def save_model(model: Any, folder: Path, weights: Mapping[str, Tensor]) -> None:
+    """Write a folder that transformers' `from_pretrained` loads, the value head in its own file.
+
+    Args:
+        model: says what kind it is.
+        folder: made if it does not exist.
+        weights: of the model and its value head, all of one dtype.
+    """
+    model.save_pretrained(folder, state_dict=without_value_head(weights))
+    config = deepcopy(model.config)
+    config.dtype = next(iter(weights.values())).dtype
+    config.save_pretrained(folder)
+    head = {n.removeprefix(f"{NAME}."): x for n, x in weights.items() if n.startswith(f"{NAME}.")}
+    if head:
+        save_file(head, folder / FILE)

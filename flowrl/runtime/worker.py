@@ -2,17 +2,19 @@
 
 import os
 import socket
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import attrs
+import ray
 import torch
 from ray import cloudpickle
 
 from flowrl.ir.graph import Graph, Value
 from flowrl.ir.plan import Plan
 from flowrl.ops.uses import uses_of
-from flowrl.runtime import channels, perform
+from flowrl.runtime import channels, perform, ranks
 from flowrl.runtime.channels import Box
 from flowrl.runtime.failures import Failure, told
 from flowrl.runtime.host import Handle, Host, Path, Resident
@@ -26,6 +28,7 @@ from flowrl.runtime.local import (
     load_models,
     pin_threads,
 )
+from flowrl.runtime.ranks import ALONE, Ranks
 from flowrl.runtime.rows import Cursor, fields
 from flowrl.runtime.segments import Segment, inner_graphs, segments
 from flowrl.runtime.shares import send_list, shares
@@ -47,6 +50,8 @@ class Worker:
         self.parts: dict[str, Part] = {}
         self.cursors: dict[tuple[str, str], Cursor] = {}
         self.rewards: Rewards | None = None
+        self.ranks = ALONE
+        self.store: Any = None
         self.node: int | None = None
 
     def do(self, method: str, dead: Sequence[int], *args: Any) -> Any:
@@ -75,7 +80,21 @@ class Worker:
         """Forget everything: another run takes this worker."""
         if self.rewards:
             self.rewards.close()
+        ranks.leave()
         self.__init__()  # type: ignore[misc]
+
+    def open_store(self) -> str:
+        """Open the store where the ranks of this pool find each other; return its address."""
+        host = ray.util.get_node_ip_address()
+        self.store = store = ranks.open_store(host)
+        return f"{host}:{store.port}"
+
+    def join(self, address: str, index: int, count: int, timeout: float) -> None:
+        """Become a rank of this pool: run models with its other workers from now on."""
+        own = Ranks(index, count, timeout)
+        self.store = self.store or ranks.connect(address, own)
+        ranks.join(own, self.store)
+        self.ranks = own
 
     def open_rewards(self, opening: Callable[[], Rewards]) -> Box:
         """Import the reward functions; return what rows must have, for whoever opens the data."""
@@ -97,10 +116,11 @@ class Worker:
         graph = Plan.from_json(setup.plan).graph(cloudpickle.loads(setup.functions))
         score = self.rewards.score(plan) if self.rewards else None
         host = Host(seed=setup.seed, score=score, drop_failed=setup.drop_failed)
+        seat = Seat(setup.pool, lead, self.ranks)
         if setup.loan:
-            self._borrow(setup, graph, host, lead)
+            self._borrow(setup, graph, host, seat)
         else:
-            load_models(graph, setup.roles, setup.tokenizers, host, Seat(setup.pool, lead))
+            load_models(graph, setup.roles, setup.tokenizers, host, seat)
         walked = tuple(tuple(segments(inner)) for inner in inner_graphs(graph))
         self.parts[plan] = Part(walked, Interpreter(host))
 
@@ -151,6 +171,12 @@ class Worker:
         """Make values ready for other workers."""
         return channels.put([self.values[number] for number in ids])
 
+    def attend(self, *ids: int) -> None:
+        """Take part in gathering the models among values that another rank sends."""
+        for value in map(self.values.__getitem__, ids):
+            if isinstance(value, Handle):
+                deque(value.engine.gathered(), maxlen=0)
+
     def receive(self, first: int, box: Box) -> None:
         """Keep values that another worker sends."""
         self._keep(first, channels.get(box))
@@ -200,10 +226,10 @@ class Worker:
         resident.engine.save(folder)  # type: ignore[attr-defined]
         return resident.version
 
-    def _borrow(self, setup: Setup, graph: Graph, host: Host, lead: bool) -> None:
+    def _borrow(self, setup: Setup, graph: Graph, host: Host, seat: Seat) -> None:
         loan = setup.loan
         assert loan is not None
-        role, seat = loan.name, Seat(setup.pool, lead)
+        role = loan.name
         lender, own = self.parts[loan.plan].it.host, setup.roles[role]
         load_judges(graph, setup.roles, setup.tokenizers, host, lender, seat)
         if seat.samples(uses_of(graph)[role]):

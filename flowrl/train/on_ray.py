@@ -10,7 +10,7 @@ from flowrl.compiler.cluster import Cluster
 from flowrl.config.run_file import RunFile
 from flowrl.config.schema import PoolSpec
 from flowrl.ops.uses import tokenizing_role
-from flowrl.runtime.job import Job, Loan
+from flowrl.runtime.job import Job, Loan, ranked_pools
 from flowrl.runtime.pools import Pools, PoolSize, RaySpec, started
 from flowrl.runtime.ray_executor import RayExecutor
 from flowrl.stages import Lowered
@@ -57,6 +57,8 @@ def executors(
         seed=run.train.seed,
         drop_failed=run.reward.drops_failed,
         threads=run.engines.threads,
+        ranked=ranked_pools(lowered.graph, lowered.models),
+        rank_timeout=run.cluster.rank_timeout,
     )
     training = RayExecutor(job, pools)
     if run.eval is None:

@@ -13,6 +13,7 @@ from flowrl.ops.uses import uses_of
 from flowrl.runtime.engine import Sampling
 from flowrl.runtime.local import RoleSetup
 from flowrl.runtime.models import ModelSpec
+from flowrl.runtime.ranks import Fsdp2
 from flowrl.runtime.reading import check_tokenizers
 from flowrl.runtime.schedule import TrainerOptions
 from flowrl.stages import Lowered
@@ -52,6 +53,7 @@ def role_setup(run: RunFile, role: str) -> RoleSetup:
             tokens_per_microbatch=train.tokens_per_microbatch,
             packing=train.packing,
         ),
+        fsdp=Fsdp2(train.reshard_after_forward) if train.shard == "fsdp2" else None,
     )
 
 

@@ -8,7 +8,7 @@ from torch.testing import assert_close
 
 import flowrl as fl
 from flowrl import ops
-from flowrl.runtime.engines.torch import TorchScorer
+from flowrl.runtime.engines.torch_scorer import TorchScorer
 from flowrl.runtime.heads import head_module
 from flowrl.runtime.models import ModelSpec
 from tests.ir.source import refusal

@@ -31,6 +31,21 @@ def test_each_row_is_in_one_microbatch_and_none_is_over_the_budget(lengths, budg
         assert part.rows.tolist() == sorted(part.rows.tolist())
 
 
+@given(rows, st.integers(1, 60), st.sampled_from(["packed", "padded"]), st.integers(1, 4))
+def test_ranks_have_each_row_once_and_as_many_microbatches(lengths, budget, packing, ranks):
+    batch = batch_of(lengths)
+
+    parts = [split_rows(batch, budget, packing, rank, ranks) for rank in range(ranks)]
+
+    of = [[row for part in own for row in part.rows.tolist()] for own in parts]
+    assert sorted(row for own in of for row in own) == list(range(len(lengths)))
+    assert len({len(own) for own in parts}) == 1
+    assert all(len(part.batch) for own in parts for part in own)
+    loads = [sum(sum(lengths[row]) for row in own) for own in of]
+    longest = max((sum(pair) for pair in lengths), default=0)
+    assert max(loads) <= sum(loads) / ranks + longest
+
+
 @given(rows, st.integers(1, 60))
 def test_what_is_taken_from_the_batch_comes_back_to_its_place(lengths, budget):
     batch = batch_of(lengths)

@@ -13,7 +13,8 @@ from flowrl.errors import EngineError
 from flowrl.functional.ragged import Ragged
 from flowrl.runtime.engine import Request, Sampling, Sequences
 from flowrl.runtime.engines.hf import HFGenerator
-from flowrl.runtime.engines.torch import TorchScorer, TorchTrainer
+from flowrl.runtime.engines.torch import TorchTrainer
+from flowrl.runtime.engines.torch_scorer import TorchScorer
 from flowrl.runtime.models import ModelSpec, load_model
 from flowrl.runtime.schedule import TrainerOptions
 from tests.runtime import steps

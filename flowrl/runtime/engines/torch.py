@@ -1,117 +1,30 @@
-"""The torch engine: scores with and trains a transformers model on one device."""
+"""The torch trainer: trains a transformers model, on one rank or several."""
 
 import math
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
-from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 import optree
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from flowrl.errors import EngineError
 from flowrl.ops.model import Head
 from flowrl.runtime.engine import Loss, Outputs, Sequences, Update
-from flowrl.runtime.forward import Packing, forward_outputs, full_precision, keeps_rows_apart
-from flowrl.runtime.microbatches import Microbatch, split_rows, whole_batch
+from flowrl.runtime.engines.torch_scorer import TorchScorer
+from flowrl.runtime.fsdp2 import laid_as, whole
+from flowrl.runtime.microbatches import Microbatch
 from flowrl.runtime.models import (
     DTYPES,
     ModelSpec,
     check_weights,
-    load_model,
     quiet_transformers,
     weights_of,
 )
+from flowrl.runtime.ranks import ALONE, Fsdp2, Ranks
 from flowrl.runtime.schedule import TrainerOptions, learning_rate
 from flowrl.runtime.value_head import save_model
-
-
-class TorchScorer:
-    """A model that runs forward: a frozen one, or what a trainer trains.
-
-    In bfloat16 the weights are float32 and the arithmetic is torch's autocast, so that a frozen
-    model and its trained copy give the same numbers.
-
-    Args:
-        spec: the model.
-        head: the head that the role needs, where the spec has none.
-        tokens_per_microbatch: how many tokens, context and response, go forward together.
-        packing: how rows lie in a microbatch; by default "padded" on a CPU, "packed" elsewhere
-            if the model keeps packed rows apart.
-        role: the model's name in the program, for messages.
-        model: the model itself, if it need not be loaded.
-
-    Raises:
-        EngineError: "packed" was asked of a model that lets packed rows see each other.
-    """
-
-    def __init__(
-        self,
-        spec: ModelSpec,
-        *,
-        head: Head | None = None,
-        tokens_per_microbatch: int = 4096,
-        packing: Packing | None = None,
-        role: str = "model",
-        model: nn.Module | None = None,
-    ) -> None:
-        self.spec, self.role, self.budget = spec, role, tokens_per_microbatch
-        weights = torch.float32 if spec.dtype == "bfloat16" else None
-        self.model = (model or load_model(spec, head, dtype=weights)).requires_grad_(False)
-        self.packing = self._choose(packing)
-
-    def forward(self, batch: Sequences, outputs: Sequence[str], temperature: float) -> Outputs:
-        """Return the named outputs, without gradient."""
-        with torch.no_grad():
-            found = self._room(batch, outputs)
-            for part in self._split(batch):
-                part.put(self._run(part, outputs, temperature), found)
-            return found
-
-    def weights(self) -> dict[str, Tensor]:
-        """Return the weights by name, aliased; tied ones once."""
-        return weights_of(self.model)
-
-    def snapshot(self) -> "TorchScorer":
-        """Return a frozen copy."""
-        return TorchScorer(
-            self.spec,
-            tokens_per_microbatch=self.budget,
-            packing=self.packing,
-            role=self.role,
-            model=deepcopy(self.model),
-        )
-
-    def _choose(self, packing: Packing | None) -> Packing:
-        if packing == "padded" or (packing is None and self.spec.device == "cpu"):
-            return "padded"
-        if keeps_rows_apart(self.model):
-            return "packed"
-        if packing is None:
-            return "padded"
-        raise EngineError(
-            f"{self.role}: a {type(self.model).__name__} lets packed rows see each other",
-            hint='leave packing out, or set packing = "padded"',
-        )
-
-    def _split(self, batch: Sequences) -> list[Microbatch]:
-        return split_rows(batch, self.budget, self.packing)
-
-    def _room(self, batch: Sequences, outputs: Sequence[str]) -> Outputs:
-        dtype = full_precision(next(self.model.parameters()).new_empty(0)).dtype
-        return whole_batch(batch, outputs, torch.empty(0, dtype=dtype))
-
-    def _run(self, part: Microbatch, outputs: Sequence[str], temperature: float) -> Outputs:
-        """Return outputs on the CPU, where losses are computed: they are a few numbers a token."""
-        with self._precision():
-            out = forward_outputs(self.model, part.batch, outputs, temperature, self.packing)
-        return {name: x.cpu() for name, x in out.items()}
-
-    def _precision(self) -> AbstractContextManager[object]:
-        device = torch.device(self.spec.device).type
-        return torch.autocast(device, torch.bfloat16, enabled=self.spec.dtype == "bfloat16")
 
 
 class TorchTrainer(TorchScorer):
@@ -119,13 +32,16 @@ class TorchTrainer(TorchScorer):
 
     A gradient is the same for every `tokens_per_microbatch` and packing: losses that are sums
     over rows go backward a microbatch at a time, all others in two passes over the microbatches
-    with the loss between them (GradCache, Gao et al. 2021, arXiv:2101.06983).
+    with the loss between them (GradCache, Gao et al. 2021, arXiv:2101.06983). Nor does the number
+    of ranks change it: each loss sees all rows, and gradients add up.
 
     Args:
         spec: the model to start from.
         options: of the optimiser and of microbatches.
         head: the head that the role needs, where the spec has none.
         role: the model's name in the program, for messages.
+        ranks: this process and those that train the model with it.
+        fsdp: how weights and optimiser state are divided over them.
     """
 
     def __init__(
@@ -135,10 +51,19 @@ class TorchTrainer(TorchScorer):
         *,
         head: Head | None = None,
         role: str = "model",
+        ranks: Ranks = ALONE,
+        fsdp: Fsdp2 | None = None,
     ) -> None:
         self.options = options = options or TrainerOptions()
-        budget, packing = options.tokens_per_microbatch, options.packing
-        super().__init__(spec, head=head, tokens_per_microbatch=budget, packing=packing, role=role)
+        super().__init__(
+            spec,
+            head=head,
+            tokens_per_microbatch=options.tokens_per_microbatch,
+            packing=options.packing,
+            role=role,
+            ranks=ranks,
+            fsdp=fsdp,
+        )
         self.model.requires_grad_(True)
         self.optimizer = torch.optim.AdamW(
             self.model.parameters(),
@@ -169,12 +94,13 @@ class TorchTrainer(TorchScorer):
         parts = self._split(batch) if any(len(value) for value in new.values()) else []
         frozen = step < self.options.start_step
         try:
-            with torch.set_grad_enabled(not frozen):
+            with torch.set_grad_enabled(not frozen), self.ranks.together():
                 total = self._backward(parts, new, temperature, loss)
             self._check_finite("loss", total, step)
             stats = {"loss": total, "grad_norm": 0.0, "learning_rate": 0.0}
             if parts and not frozen:
-                stats |= self._step(step)
+                with self.ranks.together():
+                    stats |= self._step(step)
         finally:
             self.optimizer.zero_grad()  # a loss that fails half-way leaves nothing behind
         return Update(stats | {"microbatches": len(parts)}, new)
@@ -183,26 +109,27 @@ class TorchTrainer(TorchScorer):
         self, parts: list[Microbatch], new: Outputs, temperature: float, loss: Loss
     ) -> float:
         """Fill `new` and, where gradients are on, the gradients; return the loss."""
-        if loss.one_pass:
-            return sum(self._one_pass(part, new, temperature, loss) for part in parts)
-        return self._two_passes(parts, new, temperature, loss) if parts else 0.0
+        if not loss.one_pass:
+            return self._two_passes(parts, new, temperature, loss) if parts else 0.0
+        total = sum(self._one_pass(part, new, temperature, loss) for part in parts)
+        self.ranks.sum(new.values())
+        return self.ranks.total(total)
 
     def _one_pass(self, part: Microbatch, new: Outputs, temperature: float, loss: Loss) -> float:
         """Run one microbatch forward and backward; return its share of the loss."""
         out = self._run(part, list(new), temperature)
         part.put(out, new)
-        share = loss.part(out, part.rows)
-        if share.requires_grad:
-            share.backward()
+        share = loss.part(out, part.rows) if len(part.rows) else torch.zeros(())
+        if torch.is_grad_enabled():
+            reached = sum(x[:0].sum() for x in out.values())  # 0: ranks go backward together
+            (share + reached).backward()
         return share.item()
 
     def _two_passes(
         self, parts: list[Microbatch], new: Outputs, temperature: float, loss: Loss
     ) -> float:
         """Run all microbatches forward, then each forward and backward with its cotangents."""
-        with torch.no_grad():
-            for part in parts:
-                part.put(self._run(part, list(new), temperature), new)
+        self._fill(new, parts, temperature)
         with torch.enable_grad():
             total, cotangents = loss.cotangents(new)
         if torch.is_grad_enabled():
@@ -215,7 +142,10 @@ class TorchTrainer(TorchScorer):
     def _step(self, step: int) -> dict[str, float]:
         """Clip the gradients and step."""
         parameters = list(self.model.parameters())
-        norm = torch.nn.utils.clip_grad_norm_(parameters, self.options.max_grad_norm).item()
+        if not self.fsdp:  # FSDP has added up those of its chunks
+            self.ranks.sum(p.grad for p in parameters if p.grad is not None)
+        clipped = torch.nn.utils.clip_grad_norm_(parameters, self.options.max_grad_norm)
+        norm = whole(clipped).item()
         self._check_finite("gradient norm", norm, step)
         rate = learning_rate(self.options, step)
         for group in self.optimizer.param_groups:
@@ -231,9 +161,10 @@ class TorchTrainer(TorchScorer):
             )
 
     def state_dict(self) -> dict[str, object]:
-        """Return weights and optimiser state, as clones on the CPU."""
-        state = {"weights": self.weights(), "optimizer": self.optimizer.state_dict()}
-        return dict(cloned(state))
+        """Return weights and optimiser state, whole, as clones on the CPU."""
+        state = {"weights": weights_of(self.model), "optimizer": self.optimizer.state_dict()}
+        with self.ranks.together():
+            return dict(cloned(state))
 
     def load_state_dict(self, state: Mapping[str, object]) -> None:
         """Return to a state; the weights change in place.
@@ -243,24 +174,36 @@ class TorchTrainer(TorchScorer):
         """
         weights: Mapping[str, Tensor] = state["weights"]  # type: ignore[assignment]
         check_weights(self.model, weights)
-        for name, tensor in self.weights().items():
-            tensor.copy_(weights[name])
-        self.optimizer.load_state_dict(cloned(state["optimizer"]))  # it would keep what it is given
+        for name, tensor in weights_of(self.model).items():
+            tensor.copy_(laid_as(weights[name], tensor))
+        optimizer = cloned(state["optimizer"])  # it would keep what it is given
+        for number, parameter in enumerate(self.model.parameters()):
+            moments = optimizer["state"].get(number, {})
+            for name, x in moments.items():
+                moments[name] = laid_as(x, parameter) if x.dim() else x
+        self.optimizer.load_state_dict(optimizer)
 
     def save(self, folder: str, dtype: str | None = None) -> None:
         """Write a folder that transformers' `from_pretrained` loads, a value head beside it.
+
+        Of several ranks the first one writes.
 
         Args:
             folder: made if it does not exist.
             dtype: of the saved weights; by default that of the weights trained.
         """
-        model = self.model if dtype is None else deepcopy(self.model).to(DTYPES[dtype])
-        with quiet_transformers():
-            save_model(model, Path(folder))
+        kind, first = None if dtype is None else DTYPES[dtype], self.ranks.index == 0
+        weights = {name: x.to("cpu", kind) for name, x in self.gathered() if first}
+        if first:
+            with quiet_transformers():
+                save_model(self.model, Path(folder), weights)
 
 
 def cloned(tree: Any) -> Any:
-    """Return nested dicts and lists with every tensor copied to the CPU."""
+    """Return nested dicts and lists with every tensor copied to the CPU, whole."""
     return optree.tree_map(
-        lambda leaf: leaf.detach().to("cpu", copy=True) if isinstance(leaf, Tensor) else leaf, tree
+        lambda leaf: (
+            whole(leaf.detach()).to("cpu", copy=True) if isinstance(leaf, Tensor) else leaf
+        ),
+        tree,
     )

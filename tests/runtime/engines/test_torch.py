@@ -9,7 +9,8 @@ from torch.testing import assert_close
 from flowrl.errors import EngineError
 from flowrl.functional.ragged import Ragged
 from flowrl.runtime.engine import Sequences
-from flowrl.runtime.engines.torch import TorchScorer, TorchTrainer
+from flowrl.runtime.engines.torch import TorchTrainer
+from flowrl.runtime.engines.torch_scorer import TorchScorer
 from flowrl.runtime.models import ModelSpec
 from flowrl.runtime.schedule import TrainerOptions
 from tests.runtime.engines.losses import (

@@ -5,7 +5,8 @@ from inline_snapshot import snapshot
 from torch.testing import assert_close
 
 from flowrl.errors import EngineError
-from flowrl.runtime.engines.torch import TorchScorer, TorchTrainer
+from flowrl.runtime.engines.torch import TorchTrainer
+from flowrl.runtime.engines.torch_scorer import TorchScorer
 from flowrl.runtime.models import ModelSpec
 from tests.runtime.engines.losses import (
     losses,

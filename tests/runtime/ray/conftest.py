@@ -21,6 +21,19 @@ roles = ["policy.generate"]
 cpus = 0.25
 workers = 2
 """
+RANKS = """
+[engines.policy.train]
+shard = "fsdp2"
+tokens_per_microbatch = 40
+[cluster]
+executor = "ray"
+[cluster.pools.train]
+cpus = 0.25
+workers = 2
+[cluster.pools.rollout]
+roles = ["policy.generate"]
+cpus = 0.25
+"""
 HELD_OUT = """
 [eval]
 every_steps = 2

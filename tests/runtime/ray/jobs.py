@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import load_file
 
 from flowrl.ir.records import flatten
-from flowrl.runtime.job import Job
+from flowrl.runtime.job import Job, ranked_pools
 from flowrl.runtime.ray_executor import RayExecutor
 from tests.runtime import steps
 
@@ -56,7 +56,8 @@ def executor(lowered, tokenizer, pools, *, rows=4, rewards=Letters, **changes):
     tokenizers = dict.fromkeys(lowered.models, tokenizer)
     plan, source, inputs = lowered.plan, lowered.graph, lowered.traced.inputs
     data = InMemory(tokenizer, {s.name: s.data for s in inputs if s.kind == "data"})
-    job = Job("run", plan, source, inputs, lowered.models, tokenizers, data, rewards, **changes)
+    given = {"ranked": ranked_pools(source, lowered.models), "rank_timeout": 60, **changes}
+    job = Job("run", plan, source, inputs, lowered.models, tokenizers, data, rewards, **given)
     made = RayExecutor(job, pools)
     made.open_rewards()
     made.open_data()

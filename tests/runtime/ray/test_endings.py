@@ -14,7 +14,7 @@ import ray
 from inline_snapshot import snapshot
 from ray.experimental.internal_kv import _internal_kv_get, _internal_kv_put
 
-from tests.runtime.ray.conftest import HELD_OUT, POOLS
+from tests.runtime.ray.conftest import HELD_OUT, POOLS, RANKS
 
 MAIN = "import sys; from flowrl.cli import main; sys.exit(main())"
 OURS = re.compile(r"ray::Worker|flowrl\.rewards\.worker")
@@ -61,11 +61,11 @@ def gone(processes):
     return not psutil.wait_procs(processes, timeout=20)[1]
 
 
-def worker_of(pool, child):
-    """Return the process of the first worker of a pool, as progress shows it."""
+def worker_of(pool, child, index=0):
+    """Return the process of a worker of a pool, as progress shows it."""
     for line in child.stdout:
         if line.startswith(f"pool {pool}:"):
-            return psutil.Process(int(re.search(r"pid (\d+)", line)[1]))
+            return psutil.Process(int(re.findall(r"pid (\d+)", line)[index]))
     raise AssertionError(child.stderr.read())
 
 
@@ -98,6 +98,44 @@ def test_a_worker_that_dies_ends_the_run_with_its_pool_named(heldout, started, p
     assert time.monotonic() - began < 15
     assert child.returncode == 1
     assert re.match(rf"error: worker 0 of pool `{pool}` \(pid {victim.pid} on \S+\) died", err), err
+    assert "Traceback" not in err
+    assert gone(processes)
+
+
+@pytest.mark.slow
+def test_a_rank_that_dies_ends_the_run_with_it_named_not_those_that_wait(heldout, started):
+    child = started(*LONG, added=RANKS)
+    victim = worker_of("train", child, 1)
+    processes = after_first_step(heldout, child)
+
+    victim.kill()
+    began = time.monotonic()
+    _, err = child.communicate(timeout=60)
+
+    assert time.monotonic() - began < 15
+    assert child.returncode == 1
+    assert re.match(rf"error: worker 1 of pool `train` \(pid {victim.pid} on \S+\) died", err), err
+    assert "Traceback" not in err
+    assert gone(processes)
+
+
+@pytest.mark.slow
+def test_a_rank_that_does_not_come_ends_the_run_in_its_time(heldout, started):
+    child = started(*LONG, "cluster.rank_timeout=4", added=RANKS)
+    victim = worker_of("train", child, 1)
+    processes = after_first_step(heldout, child)
+
+    victim.suspend()
+    began = time.monotonic()
+    _, err = child.communicate(timeout=60)
+
+    assert time.monotonic() - began < 20
+    assert child.returncode == 1
+    assert re.search(
+        r"^error: \w+: rank 0 of 2 waited for the others, .* within 4 s\n  grpo.py:\d+\n(.*\n)+"
+        r"  on worker 0 of pool `train`",
+        err,
+    ), err
     assert "Traceback" not in err
     assert gone(processes)
 

@@ -4,9 +4,11 @@ import re
 
 import pytest
 from inline_snapshot import snapshot
+from safetensors.torch import load_file
+from torch.testing import assert_close
 
 from flowrl.errors import DataError, RunFileError
-from tests.runtime.ray.conftest import HELD_OUT, POOLS
+from tests.runtime.ray.conftest import HELD_OUT, POOLS, RANKS
 from tests.train.conftest import SCORED
 
 pytestmark = pytest.mark.usefixtures("kept")
@@ -34,6 +36,29 @@ def test_a_run_on_ray_logs_evaluates_samples_and_saves_what_one_in_a_process_doe
             pair = [(heldout.path / f / checkpoint / file).read_bytes() for f in ("out", "here")]
             assert pair[0] == pair[1]
     assert samples is None or len(samples) == 2 * 3
+
+
+@pytest.mark.parametrize("program", ["grpo", "dpo"])
+def test_a_run_whose_trainer_has_two_ranks_is_that_of_one_process(program, heldout):
+    sets = ("models.policy.dtype=float64", "models.reference.dtype=float64")
+    there = heldout.run(program, *sets, added=HELD_OUT + RANKS, reward=SCORED)
+
+    here = heldout.run(
+        program,
+        *sets,
+        "train.folder=here",
+        "cluster.executor=local",
+        added=HELD_OUT + RANKS,
+        reward=SCORED,
+    )
+
+    assert any("eval/reward" in record for record in there)
+    for record, expected in zip(there, here, strict=True):
+        assert known(record) == pytest.approx(known(expected), rel=1e-10, abs=1e-10)
+    weights = [
+        load_file(heldout.path / f / "checkpoint/policy/model.safetensors") for f in ("out", "here")
+    ]
+    assert_close(*weights, rtol=0, atol=1e-10)
 
 
 def known(record):

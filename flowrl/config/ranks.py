@@ -1,0 +1,48 @@
+"""What a run file says of ranks: workers that run one model together."""
+
+from collections.abc import Iterator
+
+from flowrl.config.schema import Tables
+from flowrl.config.structure import KeyPath, Problem
+from flowrl.ir.layout import Layout
+
+
+def ranks_fit(tables: Tables) -> Iterator[Problem]:
+    """Yield pools that can't divide a model over their workers as `[engines]` wants it."""
+    pools = tables.cluster.pools
+    homes = {claim: pool for pool, spec in pools.items() for claim in spec.roles}
+    for role, engines in tables.engines.roles.items():
+        if pools and engines.train.shard == "fsdp2":
+            pool = homes.get(f"{role}.train", homes.get(role, next(iter(pools))))
+            yield from _misfits(tables, role, pool)
+
+
+def _misfits(tables: Tables, role: str, pool: str) -> Iterator[Problem]:
+    shard: KeyPath = ("engines", role, "train", "shard")
+    path: KeyPath = ("cluster", "pools", pool)
+    spec = tables.cluster.pools[pool]
+    if spec.gpus not in (0, spec.workers):
+        yield Problem(
+            (*path, "gpus"),
+            f"pool `{pool}` has {spec.gpus} GPUs for {spec.workers} workers; each that has a share "
+            f"of `{role}` needs a GPU of its own",
+            hint=f"set `workers = {spec.gpus}`",
+            against=(shard,),
+        )
+    for claim in sorted({"data", "reward"}.intersection(spec.roles) - {*tables.reward.models}):
+        yield Problem(
+            (*path, "roles"),
+            f"pool `{pool}` claims `{claim}`, which is for one worker; those that divide `{role}` "
+            "all do the same",
+            hint=f"claim `{claim}` in another pool, or in none",
+            against=(shard,),
+        )
+    own = str(Layout(fsdp=max(1, spec.gpus)))
+    for use in (role, f"{role}.train"):
+        if spec.layouts.get(use, own) != own:
+            yield Problem(
+                (*path, "layouts", use),
+                f"the layout of `{use}` is `{spec.layouts[use]}`; divided by fsdp2 it is `{own}`",
+                hint="leave the layout out, or `shard`",
+                against=(shard,),
+            )

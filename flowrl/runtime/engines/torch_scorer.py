@@ -1,0 +1,147 @@
+"""The torch scorer: runs a transformers model forward, on one rank or several."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from copy import deepcopy
+
+import attrs
+import torch
+from torch import Tensor, nn
+
+from flowrl.errors import EngineError
+from flowrl.ops.model import Head
+from flowrl.runtime.engine import Outputs, Sequences
+from flowrl.runtime.forward import Forward, Packing, full_precision, keeps_rows_apart
+from flowrl.runtime.fsdp2 import laid_as, shard, units, whole
+from flowrl.runtime.microbatches import Microbatch, split_rows, whole_batch
+from flowrl.runtime.models import ModelSpec, load_model, weights_of
+from flowrl.runtime.ranks import ALONE, Fsdp2, Ranks
+
+
+class TorchScorer:
+    """A model that runs forward: a frozen one, or what a trainer trains.
+
+    In bfloat16 the weights are float32 and the arithmetic is torch's autocast, so that a frozen
+    model and its trained copy give the same numbers.
+
+    On several ranks each calls the same methods with the same arguments, and gets the same results.
+    Rows are divided by their lengths; all ranks run as many microbatches, some without rows.
+
+    Args:
+        spec: the model.
+        head: the head that the role needs, where the spec has none.
+        tokens_per_microbatch: how many tokens, context and response, go forward together.
+        packing: how rows lie in a microbatch; by default "padded" on a CPU, "packed" elsewhere
+            if the model keeps packed rows apart.
+        role: the model's name in the program, for messages.
+        model: the model itself, if it need not be loaded.
+        ranks: this process and those that run the model with it.
+        fsdp: how its weights are divided over them; every rank has all if not given.
+
+    Raises:
+        EngineError: "packed" was asked of a model that lets packed rows see each other.
+    """
+
+    def __init__(
+        self,
+        spec: ModelSpec,
+        *,
+        head: Head | None = None,
+        tokens_per_microbatch: int = 4096,
+        packing: Packing | None = None,
+        role: str = "model",
+        model: nn.Module | None = None,
+        ranks: Ranks = ALONE,
+        fsdp: Fsdp2 | None = None,
+    ) -> None:
+        self.spec, self.head, self.role, self.budget = spec, head, role, tokens_per_microbatch
+        self.ranks, self.fsdp = ranks, fsdp if ranks.count > 1 else None
+        loaded = attrs.evolve(spec, device="cpu") if self.fsdp else spec
+        weights = torch.float32 if spec.dtype == "bfloat16" else None
+        self.model = (model or load_model(loaded, head, dtype=weights)).requires_grad_(False)
+        self.packing = self._choose(packing)
+        self.call = Forward(self.model)
+        if self.fsdp:
+            shard(self.call, self.model, self.fsdp, ranks, spec.device)
+
+    def forward(self, batch: Sequences, outputs: Sequence[str], temperature: float) -> Outputs:
+        """Return the named outputs, without gradient."""
+        with torch.no_grad(), self.ranks.together():
+            found = self._room(batch, outputs)
+            self._fill(found, self._split(batch), temperature)
+            return found
+
+    def weights(self) -> dict[str, Tensor]:
+        """Return the weights by name; tied ones once. They are aliased unless they are divided."""
+        return dict(self.gathered())
+
+    def gathered(self) -> Iterator[tuple[str, Tensor]]:
+        """Yield the weights one by one; if one rank asks for them, all must."""
+        with self.ranks.together():
+            for name, tensor in weights_of(self.model).items():
+                yield name, whole(tensor)
+
+    def average(self, weights: Mapping[str, Tensor], decay: float) -> None:
+        """Move towards other weights, in place: to decay * own + (1 - decay) * other."""
+        with torch.no_grad():
+            for name, own in weights_of(self.model).items():
+                if own.is_floating_point():
+                    other = laid_as(weights[name].to(own.device, own.dtype), own)
+                    own.mul_(decay).add_(other, alpha=1 - decay)
+
+    def snapshot(self) -> "TorchScorer":
+        """Return a frozen copy; divided weights are put where others have been read from disk."""
+        copy = TorchScorer(
+            self.spec,
+            head=self.head,
+            tokens_per_microbatch=self.budget,
+            packing=self.packing,
+            role=self.role,
+            model=None if self.fsdp else deepcopy(self.model),
+            ranks=self.ranks,
+            fsdp=self.fsdp,
+        )
+        if self.fsdp:
+            own = weights_of(self.model)
+            for name, tensor in weights_of(copy.model).items():
+                tensor.copy_(own[name])
+        return copy
+
+    def _choose(self, packing: Packing | None) -> Packing:
+        if packing == "padded" or (packing is None and self.spec.device == "cpu"):
+            return "padded"
+        if keeps_rows_apart(self.model):
+            return "packed"
+        if packing is None:
+            return "padded"
+        raise EngineError(
+            f"{self.role}: a {type(self.model).__name__} lets packed rows see each other",
+            hint='leave packing out, or set packing = "padded"',
+        )
+
+    def _split(self, batch: Sequences) -> list[Microbatch]:
+        return split_rows(batch, self.budget, self.packing, self.ranks.index, self.ranks.count)
+
+    def _room(self, batch: Sequences, outputs: Sequence[str]) -> Outputs:
+        own = next(self.model.parameters()).dtype
+        return whole_batch(batch, outputs, full_precision(torch.empty(0, dtype=own)))
+
+    def _fill(self, new: Outputs, parts: Sequence[Microbatch], temperature: float) -> None:
+        """Run microbatches forward; fill in what they, and those of the other ranks, give."""
+        with torch.no_grad():
+            for part in parts:
+                part.put(self._run(part, list(new), temperature), new)
+        self.ranks.sum(new.values())
+
+    def _run(self, part: Microbatch, outputs: Sequence[str], temperature: float) -> Outputs:
+        """Return outputs on the CPU, where losses are computed: they are a few numbers a token."""
+        with self._precision():
+            out = self.call(part.batch, outputs, temperature, self.packing)
+        if not torch.is_grad_enabled():
+            for unit in units(self.call):  # no backward will, and the next forward would not gather
+                unit.reshard()
+        return {name: (x if len(part.rows) else x[:0]).cpu() for name, x in out.items()}
+
+    def _precision(self) -> AbstractContextManager[object]:
+        device = torch.device(self.spec.device).type
+        return torch.autocast(device, torch.bfloat16, enabled=self.spec.dtype == "bfloat16")

@@ -1,0 +1,54 @@
+"""Weights divided over ranks by FSDP2 (Zhao et al. 2023, arXiv:2304.11277), and whole again."""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.tensor import DTensor, distribute_tensor
+
+from flowrl.runtime.ranks import Fsdp2, Ranks
+
+
+def shard(root: nn.Module, model: nn.Module, fsdp: Fsdp2, ranks: Ranks, device: str) -> None:
+    """Divide a model's weights over ranks, layer by layer; gradients add up, undivided.
+
+    Args:
+        root: what is called; it has the model.
+        model: of transformers: it knows its layers by the name of their class.
+        fsdp: how.
+        ranks: all of them get a chunk.
+        device: where a chunk lives, and what is gathered.
+    """
+    kind = torch.device(device).type
+    mesh = init_device_mesh(kind, (ranks.count,))
+    names = set(getattr(model, "_no_split_modules", None) or ())
+    layers = [module for module in model.modules() if type(module).__name__ in names]
+    for layer in layers:
+        fully_shard(layer, mesh=mesh, reshard_after_forward=fsdp.reshard_after_forward)
+    fully_shard(root, mesh=mesh, reshard_after_forward=True)
+    for unit in units(root):
+        unit.set_gradient_divide_factor(1.0)
+        unit.set_force_sum_reduction_for_comms(True)  # gloo can add, and not much else
+
+
+def units(root: nn.Module) -> Iterator[FSDPModule]:
+    """Yield the modules whose weights are gathered together."""
+    return (module for module in root.modules() if isinstance(module, FSDPModule))
+
+
+def whole(tensor: Tensor) -> Tensor:
+    """Return a tensor with all its chunks; every rank must ask for it."""
+    if not isinstance(tensor, DTensor):
+        return tensor
+    found: Tensor = tensor.full_tensor().detach()
+    return found
+
+
+def laid_as(tensor: Tensor, own: Tensor) -> Tensor:
+    """Return a tensor, which every rank has whole, as `own` lies: this rank's chunk of it."""
+    if not isinstance(own, DTensor):
+        return tensor
+    there = tensor.to(own.device)
+    return distribute_tensor(there, own.device_mesh, own.placements, src_data_rank=None)

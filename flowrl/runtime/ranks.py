@@ -1,0 +1,120 @@
+"""Ranks: the workers of a pool that run its models together, and what they add up."""
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+
+import attrs
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed import Store, TCPStore  # type: ignore[attr-defined]
+
+from flowrl.errors import EngineError
+
+OTHERS_FAILED = "look at what the other ranks say; `cluster.rank_timeout` is how long one waits"
+
+
+class RankMissingError(EngineError):
+    """A rank did not come to where the others wait: why is known to that rank alone."""
+
+
+@attrs.frozen
+class Ranks:
+    """A place among the workers that run a pool's models together.
+
+    Every one of them has the same values and is told the same. In a model op each runs its own
+    rows; what it makes of them is added up, so that all have all of it, bit for bit the same.
+
+    Attributes:
+        index: this worker's number.
+        count: how many there are; one alone talks to nobody.
+        timeout: seconds to wait for the others.
+    """
+
+    index: int = 0
+    count: int = 1
+    timeout: float = 600.0
+
+    def sum(self, tensors: Iterable[Tensor]) -> None:
+        """Add up each tensor over the ranks, in place; all get the same bits."""
+        for tensor in tensors:
+            if self.count > 1 and tensor.numel():
+                dist.all_reduce(tensor)
+
+    def total(self, number: float) -> float:
+        """Return the sum of a number over the ranks."""
+        one = torch.tensor(number, dtype=torch.float64)
+        self.sum([one])
+        return one.item()
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Tell a collective that fails inside as what it is.
+
+        Raises:
+            RankMissingError: another rank died, or did not come in time.
+        """
+        try:
+            yield
+        except RuntimeError as error:
+            if not _of_collective(error):
+                raise
+            raise RankMissingError(
+                f"rank {self.index} of {self.count} waited for the others, of which one ended or "
+                f"did not come within {self.timeout:g} s",
+                hint=OTHERS_FAILED,
+            ) from error
+
+
+ALONE = Ranks()
+
+
+@attrs.frozen
+class Fsdp2:
+    """How the weights of a model lie over ranks: each has a chunk of every tensor (FSDP2).
+
+    Attributes:
+        reshard_after_forward: gathered weights of a layer go after its forward and are gathered
+            again for its backward; else they stay until then.
+    """
+
+    reshard_after_forward: bool = True
+
+
+def open_store(host: str) -> TCPStore:
+    """Return a store at a free port, where ranks find each other; it ends with this process."""
+    return TCPStore(host, 0, is_master=True, wait_for_workers=False)
+
+
+def join(ranks: Ranks, store: Store) -> None:
+    """Wait for all ranks, and connect to them: gloo for what is on CPUs, nccl for GPUs.
+
+    Raises:
+        RankMissingError: one did not come in time.
+    """
+    timeout = timedelta(seconds=ranks.timeout)
+    store.set_timeout(timeout)
+    backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+    with ranks.together():
+        dist.init_process_group(
+            backend, store=store, rank=ranks.index, world_size=ranks.count, timeout=timeout
+        )
+
+
+def connect(address: str, ranks: Ranks) -> TCPStore:
+    """Return the store that rank 0 has opened at `host:port`."""
+    host, _, port = address.rpartition(":")
+    return TCPStore(host, int(port), timeout=timedelta(seconds=ranks.timeout))
+
+
+def leave() -> None:
+    """Leave the other ranks, if there are any."""
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def _of_collective(error: RuntimeError) -> bool:
+    """Whether a process group or its store failed; gloo tells by its text alone."""
+    known = isinstance(error, dist.DistError)
+    return known or any(name in str(error) for name in ("gloo", "NCCL", "ProcessGroup"))

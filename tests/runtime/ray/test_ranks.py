@@ -1,0 +1,203 @@
+"""A trainer on several ranks does what it does on one, and each rank keeps its share."""
+
+import attrs
+import pytest
+import ray
+import torch
+import torch.distributed as dist
+from torch.testing import assert_close
+
+from flowrl.functional.ragged import Ragged
+from flowrl.runtime import channels
+from flowrl.runtime.controller import IDS
+from flowrl.runtime.engine import Sequences
+from flowrl.runtime.engines.torch import TorchTrainer
+from flowrl.runtime.engines.torch_scorer import TorchScorer
+from flowrl.runtime.models import ModelSpec
+from flowrl.runtime.ranks import ALONE, Fsdp2, Ranks
+from flowrl.runtime.schedule import TrainerOptions
+from tests.runtime.engines.losses import PLAIN, TokenMean, losses
+
+SMALL = PLAIN | {"tokens_per_microbatch": 12, "max_grad_norm": 0.5}
+
+
+@pytest.fixture
+def on(pools):
+    """Return a function that has so many ranks call a function; it returns what each returns."""
+
+    def on(count, function, *args):
+        lines = pools(train=count)["train"]
+        address = ray.get(lines[0].call("open_store"))
+        ray.get([line.call("join", address, i, count, 60) for i, line in enumerate(lines)])
+        given, result = [("as it is", arg) for arg in (function, *args)], next(IDS)
+        ray.get([line.call("call", called, given, result) for line in lines])
+        return [channels.get(ray.get(line.call("send", result)))[0] for line in lines]
+
+    return on
+
+
+def called(function, *args):
+    return function(*args)
+
+
+def here():
+    """Return the ranks that this process is one of."""
+    return Ranks(dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else ALONE
+
+
+@attrs.frozen(eq=False)
+class WithValues(TokenMean):
+    """A mean of weighted logprobs, and a pull on values."""
+
+    def part(self, new, rows):
+        return super().part(new, rows) + ((new["values"] - 3) ** 2).sum()
+
+
+def own_critic(batch):
+    """Return the loss of a model with two heads, and what it reads."""
+    mean, _ = losses(batch)["token mean"]
+    return WithValues(mean.weights, mean.lengths), ["logprobs", "values"]
+
+
+def trained(
+    spec,
+    batch,
+    fsdp=None,
+    *,
+    name="token mean",
+    state=None,
+    folder=None,
+    steps=2,
+    options=SMALL,
+):
+    """Update a trainer from a state, if there is one; return it in numbers."""
+    trainer = TorchTrainer(spec, TrainerOptions(**options), ranks=here(), fsdp=fsdp)
+    if state:
+        trainer.load_state_dict(state)
+    loss, outputs = own_critic(batch) if spec.head else losses(batch)[name]
+    trainer.forward(batch, outputs, 1.0)  # what it gathers must be gone after an update
+    stats = [trainer.update(batch, outputs, 0.8, loss, step).stats for step in range(steps)]
+    if folder:
+        trainer.save(folder)
+    parameters = list(trainer.model.parameters())
+    return {
+        "weights": trainer.weights(),
+        "outputs": trainer.forward(batch, outputs, 1.0),
+        "stats": [(each["loss"], each["grad_norm"]) for each in stats],
+        "state": trainer.state_dict(),
+        "kept": sum((p.to_local() if fsdp else p).numel() for p in parameters),
+        "whole": sum(p.numel() for p in parameters),
+    }
+
+
+def assert_same(found, expected, tolerance=1e-10):
+    """Assert that all ranks have what one alone has, and the same bits."""
+    for each in found:
+        for key in ("weights", "outputs", "stats", "state"):
+            assert_close(each[key], expected[key], rtol=0, atol=tolerance)
+            assert_close(each[key], found[0][key], rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("fsdp", [Fsdp2(), Fsdp2(reshard_after_forward=False), None])
+@pytest.mark.parametrize(
+    ("count", "head", "changes", "name"),
+    [
+        (2, None, {"packing": "packed"}, "token mean"),
+        (3, None, {}, "batch statistic"),
+        (2, None, {"tokens_per_microbatch": 1000}, "pairs"),
+        (2, "lm+value", {}, ""),
+    ],
+)
+def test_ranks_train_as_one_does_and_divide_the_weights(
+    count, head, changes, name, fsdp, on, model_folder, batch
+):
+    spec = ModelSpec(model_folder("llama"), head, "float64")
+    how = {"name": name, "options": SMALL | changes}
+
+    found = on(count, Run(how), spec, batch, fsdp)
+
+    assert_same(found, trained(spec, batch, **how))
+    kept, whole = [each["kept"] for each in found], found[0]["whole"]
+    assert sum(kept) == (whole if fsdp else count * whole)
+    assert max(kept) < 0.6 * whole or not fsdp
+
+
+@attrs.frozen
+class Run:
+    """`trained` with some of its arguments."""
+
+    how: dict
+
+    def __call__(self, *args):
+        return trained(*args, **self.how)
+
+
+def rows(*lengths):
+    draw = torch.Generator().manual_seed(2)
+    texts = [[torch.randint(3, 64, (n,), generator=draw) for n in pair] for pair in lengths]
+    contexts, tokens = zip(*texts, strict=True)
+    return Sequences(Ragged.of_rows(contexts, torch.int64), Ragged.of_rows(tokens, torch.int64))
+
+
+def test_ranks_whose_rows_have_no_tokens_or_that_have_no_rows_take_part(on, model_folder):
+    spec = ModelSpec(model_folder("llama"), dtype="float64")
+
+    for batch in (rows((3, 6)), rows((2, 5), (4, 0)), rows((3, 0), (5, 0))):
+        found = on(3, trained, spec, batch, Fsdp2())
+
+        assert_same(found, trained(spec, batch))
+
+
+def masked(spec, batch, fsdp=None):
+    """Update a trainer on the first of two rows, of which a rank has one."""
+    trainer = TorchTrainer(spec, TrainerOptions(**PLAIN), ranks=here(), fsdp=fsdp)
+    lengths = batch.tokens.lengths[0]
+    loss = TokenMean(torch.tensor([1.0, 0.0]).repeat_interleave(lengths), lengths)
+    done = trainer.update(batch, ["logprobs"], 1.0, loss, 0)
+    return trainer.weights(), done.stats["grad_norm"]
+
+
+def test_a_rank_with_masked_tokens_alone_takes_part(on, model_folder):
+    spec, batch = ModelSpec(model_folder("llama"), dtype="float64"), rows((3, 6), (3, 6))
+
+    found = on(2, masked, spec, batch, Fsdp2())
+
+    weights, norm = masked(spec, batch)
+    assert norm > 1e-3
+    for own, of_rank in found:
+        assert_close(own, weights, rtol=0, atol=1e-10)
+        assert of_rank == pytest.approx(norm, rel=1e-10)
+
+
+def test_a_state_goes_on_with_any_number_of_ranks(on, model_folder, batch):
+    spec = ModelSpec(model_folder("llama"), dtype="float64")
+    two = on(2, trained, spec, batch, Fsdp2())[0]["state"]
+
+    going_on = Run({"state": two})
+
+    expected = going_on(spec, batch)
+    assert_same(on(3, going_on, spec, batch, Fsdp2()), expected)
+    name = "model.embed_tokens.weight"
+    assert not torch.equal(expected["weights"][name], two["weights"][name])
+
+
+@pytest.mark.parametrize("head", [None, "lm+value"])
+def test_ranks_save_one_whole_model(head, on, model_folder, batch, tmp_path):
+    spec = ModelSpec(model_folder("llama"), head, "float64")
+
+    found = on(2, Run({"folder": str(tmp_path)}), spec, batch, Fsdp2())
+
+    saved = TorchScorer(attrs.evolve(spec, path=str(tmp_path)))
+    assert_close(saved.weights(), found[0]["weights"], rtol=0, atol=0)
+    outputs = list(found[0]["outputs"])
+    assert_close(saved.forward(batch, outputs, 1.0), found[0]["outputs"], rtol=0, atol=1e-12)
+
+
+def test_bfloat16_keeps_float32_weights_in_shares(on, model_folder, batch):
+    spec = ModelSpec(model_folder("llama"), dtype="bfloat16")
+
+    found = on(2, Run({"steps": 1}), spec, batch, Fsdp2())
+
+    assert {weight.dtype for weight in found[0]["weights"].values()} == {torch.float32}
+    expected = trained(spec, batch, steps=1)["weights"]
+    assert_close(found[0]["weights"], expected, rtol=0, atol=1e-3)
