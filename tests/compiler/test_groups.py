@@ -1,6 +1,7 @@
-"""Advantages within groups need groups."""
+"""What compares the samples of a prompt needs whole groups of them."""
 
 import pytest
+from inline_snapshot import snapshot
 
 import flowrl as fl
 from flowrl import ops
@@ -82,3 +83,54 @@ def test_samples_drawn_round_after_round_count():
 
     with pytest.raises(ProgramError, match="one sample a prompt"):
         check_groups(fl.trace(filled).graph)
+
+
+@pytest.fixture
+def divided():
+    """Return a function that traces a scan over minibatches, whose loss reads `term(mb)`."""
+
+    def divided(term, by):
+        @fl.program
+        def learn(policy: fl.Model, prompts: fl.Prompts):
+            rollouts, rewards = ops.score("reward", ops.generate(policy, prompts, n=4))
+            batch = ops.record(rollouts, rewards=rewards)
+
+            def body(policy, mb):
+                loss = lambda new: ops.token_mean(-new.logprobs * term(mb), mb.mask)
+                return ops.update(policy, loss, mb)
+
+            policy, stats = ops.scan(body, policy, ops.minibatches(batch, sequences=8, by=by))
+            return policy, stats
+
+        return fl.trace(learn).graph
+
+    return divided
+
+
+@pytest.mark.parametrize(
+    "term",
+    [
+        lambda mb: ops.group_advantage(mb.rewards),
+        lambda mb: mb.rewards - mb.rewards.mean(over="sample"),
+        lambda mb: ops.reinforce_plus_plus_baseline(mb.rewards, mb.mask),
+    ],
+)
+def test_groups_that_a_division_has_cut_are_not_compared(divided, term):
+    with pytest.raises(ProgramError, match="each part would be taken for the whole group"):
+        check_groups(divided(term, "sequence"))
+    check_groups(divided(term, "group"))
+
+
+def test_a_comparison_of_cut_groups_names_both_lines(divided):
+    with pytest.raises(ProgramError) as error:
+        check_groups(divided(lambda mb: ops.leave_one_out(mb.rewards), "sequence"))
+
+    assert error.value.problem == snapshot(
+        "leave_one_out: compares the samples of a prompt, which are divided here: each part would be taken for the whole group"
+    )
+    assert "ops.leave_one_out(mb.rewards)" in error.value.where
+    assert "ops.minibatches(batch, sequences=8, by=by)" in "".join(error.value.made)
+
+
+def test_samples_of_cut_groups_may_be_used_one_by_one(divided):
+    check_groups(divided(lambda mb: mb.rewards * ops.token_counts(mb.mask), "sequence"))
