@@ -129,7 +129,7 @@ def test_a_comparison_of_cut_groups_names_both_lines(divided):
         "leave_one_out: compares the samples of a prompt, which are divided here: each part would be taken for the whole group"
     )
     assert "ops.leave_one_out(mb.rewards)" in error.value.where
-    assert "ops.minibatches(batch, sequences=8, by=by)" in "".join(error.value.made)
+    assert "ops.minibatches(batch, sequences=8, by=by)" in str(error.value)
 
 
 def test_samples_of_cut_groups_may_be_used_one_by_one(divided):
