@@ -25,7 +25,9 @@ def size(count: float) -> str:
 
 
 def seconds(took: float) -> str:
-    """Return seconds with two decimals; under a hundredth, milliseconds."""
+    """Return seconds with two decimals; under a hundredth, milli- or microseconds."""
+    if took and took < 1e-5:
+        return f"{took * 1e6:.2g} us"
     if took and took < 0.01:
-        return f"{took * 1000:.2g} ms"
+        return f"{took * 1e3:.2g} ms"
     return f"{took:.2f} s"

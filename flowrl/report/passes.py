@@ -1,8 +1,10 @@
-"""The passes in `docs/compiler.md`: what each requires and ensures, and one program after each."""
+"""What `docs/compiler.md` shows of one program: its plan, and what each pass makes of its graph."""
 
 import re
 from collections.abc import Callable, Iterator
 from inspect import getdoc
+from itertools import groupby
+from textwrap import fill
 from typing import Any
 
 from flowrl.compiler.emit import emit
@@ -11,10 +13,9 @@ from flowrl.compiler.pipeline import PASSES, compile_graph
 from flowrl.compiler.residency import residency
 from flowrl.compiler.schedule import backlogs, check_order, schedule
 from flowrl.ir.graph import Graph
-from flowrl.ir.printer import text
-from flowrl.report.actions import order_lines, residency_lines
+from flowrl.ir.printer import WIDTH, text
 from flowrl.report.pages import with_part
-from flowrl.report.plan import pool_lines, settings, traced_and_planned
+from flowrl.report.plan import plan_lines, settings, traced_and_planned
 
 BEGIN, END = "<!-- begin: written by flowrl.report.passes -->", "<!-- end -->"
 
@@ -23,15 +24,25 @@ INTRODUCTION = """\
 
 A pass is a function from a graph and the cluster to a graph; `pipeline.PASSES` has them in order,
 and the verifier runs after each. What a pass requires holds when it begins, what it ensures when it
-ends; run again, it changes nothing. `flowrl show PROGRAM --stage ...` stops after any of them.
-
-Here they lower `examples/plan/grpo.toml` for `8xH100`, where the search finds this placement:
+ends; run again, it changes nothing. Here they lower the program above; of each, the lines that it
+writes anew are shown. `flowrl show PROGRAM --stage ...` prints the whole graph after any of them.
 """
+
+NOTHING = "Here it changes nothing.\n"
 
 FACTS = """\
 What follows makes no graph: it reads the lowered one, and says or proves something of it.
 `flowrl plan` prints that, `flowrl plan --json` the plan that is emitted.
 """
+
+READERS: tuple[Callable[..., Any], ...] = (
+    forecast,
+    residency,
+    schedule,
+    check_order,
+    backlogs,
+    emit,
+)
 
 
 def with_passes(document: str, file: str) -> str:
@@ -49,19 +60,16 @@ def _sections(file: str) -> Iterator[str]:
     seen: dict[str, Graph] = {}
     compile_graph(traced.graph, plan.cluster, seen.__setitem__)
     before = text(traced.graph)
-    yield from (INTRODUCTION, _block("\n".join(pool_lines(plan))), _folded("as traced", before))
+    yield _block("\n".join(plan_lines(plan)))
+    yield from (INTRODUCTION, _folded("the graph as traced", before))
     for run in PASSES:
         yield _section(run)
         after = text(seen[run.__name__])
-        same = "Here it changes nothing.\n"
-        yield _folded(f"after {run.__name__}", after) if after != before else same
+        anew = _changed(before, after)
+        yield _folded(f"what {run.__name__} writes anew", anew) if anew else NOTHING
         before = after
     yield FACTS
-    yield from (_section(residency), _block("\n".join(residency_lines(plan))))
-    for step in (schedule, check_order, backlogs):
-        yield _section(step)
-    yield _block("\n".join(order_lines(plan, forecast(plan))))
-    yield _section(emit).rstrip()
+    yield "\n".join(map(_section, READERS)).rstrip()
 
 
 def _section(step: Callable[..., Any]) -> str:
@@ -72,8 +80,18 @@ def _section(step: Callable[..., Any]) -> str:
     lines = [f"### `{step.__name__}`", said]
     if contract:
         requires, ensures = re.split(r"\s+Ensures:", contract[0])
-        lines += [requires.replace("Requires:", "**Requires**"), f"**Ensures**{ensures}"]
+        both = requires.replace("Requires:", "**Requires**"), f"**Ensures**{ensures}"
+        lines += [fill(" ".join(each.split()), WIDTH) for each in both]
     return "\n\n".join(lines) + "\n"
+
+
+def _changed(before: str, after: str) -> str:
+    """Return the lines that only `after` has, `...` for those between; "" if there are none."""
+    old, lines = set(before.splitlines()), after.splitlines()
+    if old.issuperset(lines):
+        return ""
+    parts = groupby(lines, key=old.__contains__)
+    return "\n".join("  ..." if kept else "\n".join(its) for kept, its in parts)
 
 
 def _folded(title: str, shown: str) -> str:

@@ -52,7 +52,7 @@ def plan_text(file: str, sets: Sequence[str]) -> str:
     Raises:
         FlowrlError: the run file or its program is wrong, or nothing fits.
     """
-    return "\n".join(_lines(planned(file, sets)))
+    return "\n".join(plan_lines(planned(file, sets)))
 
 
 def plan_json(file: str, sets: Sequence[str]) -> str:
@@ -115,10 +115,11 @@ def traced_and_planned(file: str, sets: Sequence[str]) -> tuple[Traced, Planned]
     return plan_run(load_run_file(file, sets))
 
 
-def _lines(plan: Planned) -> Iterator[str]:
+def plan_lines(plan: Planned) -> Iterator[str]:
+    """Yield what a plan says: placement, seconds, what moves, memory, order, bottleneck."""
     predicted = forecast(plan)
     yield f"{plan.graph.name} on {plan.target.machines}: {seconds(predicted.seconds)} a step"
-    yield from ("", *pool_lines(plan))
+    yield from ("", *_pools(plan))
     yield from ("", *_tasks(predicted))
     yield from ("", *_edges(predicted))
     yield from ("", *_memory(predicted.memory))
@@ -127,7 +128,7 @@ def _lines(plan: Planned) -> Iterator[str]:
     yield from ("", *_phases(plan, predicted), "", bottleneck(predicted))
 
 
-def pool_lines(plan: Planned) -> Iterator[str]:
+def _pools(plan: Planned) -> Iterator[str]:
     """Yield who lives where, how laid out, and which GPUs nobody has."""
     for pool in plan.cluster.pools:
         yield f"pool {pool.name}: {_gpus(plan, pool)}"

@@ -30,6 +30,6 @@ def test_every_pass_says_what_it_requires_and_ensures():
 def test_what_is_written_by_hand_stays():
     text = with_passes(f"before {BEGIN} old {END} after", FILE)
 
-    assert text.startswith(f"before {BEGIN}\n## Passes")
+    assert text.startswith(f"before {BEGIN}\n```\ngrpo on 8xH100")
     assert text.endswith(f"{END} after")
-    assert "old" not in text.partition("## Passes")[0]
+    assert "old" not in text.partition("## Passes")[0].partition("```")[0]
