@@ -1,5 +1,6 @@
 """A run file and its program, held against each other before anything is loaded."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import attrs
@@ -11,6 +12,7 @@ from flowrl.config.batches import batch_sentence, check_batches
 from flowrl.config.programs import load_program
 from flowrl.config.run_file import RunFile
 from flowrl.config.schema import PoolSpec
+from flowrl.config.types import as_toml
 from flowrl.errors import ProgramError, RunFileError
 from flowrl.ir.graph import Graph
 from flowrl.ir.program import Input, Kind, Program
@@ -19,9 +21,19 @@ from flowrl.ops.control import SampleUntil
 from flowrl.ops.correction import corrected
 from flowrl.ops.data import Select
 from flowrl.ops.division import Minibatches
-from flowrl.ops.model import PLAIN, Generate, Score
+from flowrl.ops.model import PLAIN, Generate, Head, Score
+from flowrl.ops.uses import uses_of
 from flowrl.stages import Traced, trace
 from flowrl.user_file import locating
+
+FITS: Mapping[Head, tuple[Head, ...]] = {
+    "lm": ("lm", "lm+value"),
+    "lm+value": ("lm+value",),
+    "value": ("value", "lm+value", "reward", "token_reward"),
+    "reward": ("reward", "token_reward", "value"),
+    "token_reward": ("token_reward", "reward", "value"),
+}
+"""The heads that a folder may be loaded with, by the one that is read."""
 
 
 def trace_run(run: RunFile) -> Traced:
@@ -90,18 +102,37 @@ def check_run(run: RunFile, graph: Graph, inputs: tuple[Input, ...]) -> None:
         inputs: the program's own arguments.
 
     Raises:
-        RunFileError: a model, a reward or a data input is missing or unknown, a pool claims a
-            role that the program doesn't have, or a step doesn't divide into minibatches.
+        RunFileError: a model, a reward or a data input is missing or unknown, a model has another
+            head than is read, a pool claims a role that the program doesn't have, or a step
+            doesn't divide into minibatches.
         ProgramError: advantages are taken within groups of one sample.
     """
     roles = [spec.name for spec in inputs if spec.kind is Kind.MODEL]
     read = models_read(graph)
     run.check_models([role for role in roles if role in read], roles)
     cluster_of(run).check({*roles, *run.reward.models})
+    check_heads(run, graph)
     check_rewards(run, graph)
     check_inputs(run, inputs)
     batches(run, graph)
     check_groups(graph)
+
+
+def check_heads(run: RunFile, graph: Graph) -> None:
+    """Refuse a head that the run file gives a role and the program can't read.
+
+    Raises:
+        RunFileError: naming the key.
+    """
+    for role, uses in uses_of(graph).items():
+        given = run.models[role].head if role in run.models else None
+        if given and given not in (fits := FITS[uses.head]):
+            raise RunFileError(
+                f"the program needs {' or '.join(map(as_toml, fits))} as the head of `{role}`; "
+                f"got {as_toml(given)}",
+                where=run.where(f"models.{role}.head"),
+                hint="leave it out: it follows from what the program reads",
+            )
 
 
 def check_rewards(run: RunFile, graph: Graph) -> None:

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import attrs
 import torch
 import transformers
+from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from flowrl.errors import EngineError
@@ -83,7 +84,7 @@ def load_model(
                 output_loading_info=True,
                 ignore_mismatched_sizes=True,  # `check_report` refuses them by name
             )
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, SafetensorError) as error:
         reason = str(error).splitlines()[0]
         raise EngineError(f"`{spec.path}` holds no model: {reason}", hint=FOLDER) from error
     if classifies:

@@ -4,7 +4,7 @@ import pytest
 from inline_snapshot import snapshot
 
 import flowrl as fl
-from flowrl.config.check import batches, trace_run
+from flowrl.config.check import batches, check_heads, trace_run
 from flowrl.errors import RunFileError
 from programs.grpo import grpo
 from tests.config.conftest import GRPO
@@ -45,4 +45,17 @@ def test_groups_that_minibatches_do_not_divide_are_counted_as_the_program_counts
    20 |     (rollouts, rewards), surplus, drawn = ops.sample_until(
                                                   ^^^^^^^^^^^^^^^^^
 help: a minibatch of 2 fits\
+""")
+
+
+def test_a_head_that_the_program_cannot_read_is_refused(load):
+    run = load("", "models.policy.head=value")
+
+    with pytest.raises(RunFileError) as error:
+        check_heads(run, trace_run(run).graph)
+
+    assert str(error.value) == snapshot("""\
+the program needs "lm" or "lm+value" as the head of `policy`; got "value"
+  --set models.policy.head=value
+help: leave it out: it follows from what the program reads\
 """)

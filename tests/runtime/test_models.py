@@ -1,4 +1,5 @@
 import logging
+import shutil
 
 import pytest
 import torch
@@ -60,6 +61,15 @@ def test_a_folder_without_weights_is_refused(model_folder, tmp_path):
     transformers.AutoConfig.from_pretrained(model_folder("llama")).save_pretrained(tmp_path)
 
     with pytest.raises(EngineError, match=f"`{tmp_path}` holds no model: "):
+        load_model(ModelSpec(str(tmp_path)))
+
+
+def test_weights_that_were_not_written_to_their_end_are_refused(model_folder, tmp_path):
+    shutil.copytree(model_folder("llama"), tmp_path, dirs_exist_ok=True)
+    file = tmp_path / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:-9])
+
+    with pytest.raises(EngineError, match=f"`{tmp_path}` holds no model: Error while deserial"):
         load_model(ModelSpec(str(tmp_path)))
 
 
