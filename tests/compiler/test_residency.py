@@ -6,7 +6,7 @@ from pathlib import Path
 
 import attrs
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from inline_snapshot import snapshot
 
@@ -95,7 +95,6 @@ class Replay:
             self.new -= {s for s, its in self.stays.items() if its.seat.role == task.seat.role}
 
 
-@settings(max_examples=300)
 @given(steps())
 def test_a_seat_is_awake_with_new_weights_and_the_pool_holds_what_is_said_whenever_an_op_runs(step):
     tasks, stays = step

@@ -18,7 +18,7 @@ from tests.compiler.layouts.models import placed
         ("qwen2.5-0.5b", "pp2"),
         ("llama-2-7b", "pp4 x tp2 x fsdp2"),
         ("llama-3.1-70b", "pp3 x tp8"),
-        ("llama-3.1-70b", "fsdp8 x tp8"),
+        ("llama-3.1-8b", "fsdp2 x tp8"),
         ("llama-3.1-8b", "tp16"),
         ("qwen3-30b-a3b", "ep8"),
         ("qwen3-30b-a3b", "tp4+ep x dp2"),

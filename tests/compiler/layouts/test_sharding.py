@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from inline_snapshot import snapshot
 
@@ -41,7 +41,6 @@ def cases(draw):
     return shape, draw(shardings(shape))
 
 
-@settings(max_examples=200)
 @given(cases())
 def test_a_model_lies_whole_over_the_ranks_and_no_rank_holds_an_element_twice(case):
     shape, sharding = case
@@ -59,7 +58,6 @@ def test_a_model_lies_whole_over_the_ranks_and_no_rank_holds_an_element_twice(ca
     assert all(found.all() for found in held.values())
 
 
-@settings(max_examples=100)
 @given(cases())
 def test_pieces_lie_side_by_side_in_tensors_and_only_the_vocabulary_is_padded(case):
     shape, sharding = case
@@ -75,7 +73,6 @@ def test_pieces_lie_side_by_side_in_tensors_and_only_the_vocabulary_is_padded(ca
             assert filled.all() or padded
 
 
-@settings(max_examples=100)
 @given(cases())
 def test_what_a_rank_stores_is_the_same_bundle_by_bundle(case):
     shape, sharding = case

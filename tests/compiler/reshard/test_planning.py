@@ -11,7 +11,6 @@ from tests.compiler.reshard.cases import cases, near
 from tests.compiler.reshard.execute import executed, numbers, same, slices, stored, tensors_of
 
 
-@settings(max_examples=300)
 @given(cases())
 def test_executed_plans_leave_every_rank_what_the_whole_model_gives_it(case):
     shape, src, dst, cluster = case
@@ -35,7 +34,6 @@ def test_any_send_that_is_lost_is_missed(case, data):
     assert same(got, stored(whole, shape, dst)) == (not lost)
 
 
-@settings(max_examples=400)
 @given(cases())
 def test_what_a_rank_needs_and_lacks_is_sent_to_it_once_and_nothing_else_is(case):
     shape, src, dst, cluster = case
@@ -61,7 +59,6 @@ def counts(sharding, shape):
     return found
 
 
-@settings(max_examples=150)
 @given(cases())
 def test_ranks_of_a_node_that_hold_the_same_send_alike_but_for_one_slice(case):
     shape, src, dst, cluster = case
@@ -82,7 +79,6 @@ def test_ranks_of_a_node_that_hold_the_same_send_alike_but_for_one_slice(case):
             assert max(each) - min(each) <= largest
 
 
-@settings(max_examples=150)
 @given(cases())
 def test_a_node_gets_what_none_of_its_ranks_holds_once_and_nothing_else(case):
     shape, src, dst, cluster = case
@@ -110,7 +106,6 @@ def on_nodes(counts, cluster):
     return found
 
 
-@settings(max_examples=150)
 @given(cases())
 def test_a_rank_that_passes_something_on_got_it_one_hop_before(case):
     shape, src, dst, cluster = case
