@@ -24,12 +24,8 @@ class Cluster:
 
         A model scores where it is trained, unless a pool claims `role.score`.
         """
-        trained = [f"{role}.train"] if use == "score" else []
-        for name in (f"{role}.{use}", *trained, role):
-            for pool in self.pools:
-                if name in pool.roles:
-                    return pool.name
-        return self.pools[0].name
+        claims = ((pool, name) for name in _names(role, use) for pool in self.pools)
+        return next((pool.name for pool, name in claims if name in pool.roles), self.pools[0].name)
 
     def layout_of(self, role: str, use: str) -> str:
         """Return how the weights lie for a use of a role; "" is whole, on one rank.
@@ -39,8 +35,7 @@ class Cluster:
         """
         name = self.pool_of(role, use)
         layouts = next(pool.layouts for pool in self.pools if pool.name == name)
-        trained = [f"{role}.train"] if use == "score" else []
-        return next((layouts[n] for n in (f"{role}.{use}", *trained, role) if n in layouts), "")
+        return next((layouts[name] for name in _names(role, use) if name in layouts), "")
 
     def home_of(self, role: str, uses: Collection[str]) -> str:
         """Return the use of a role that its weights live for: `train`, or else one that reads."""
@@ -70,3 +65,9 @@ class Cluster:
                         where=f"  cluster.pools.{pool.name}.roles",
                         hint="name roles of the program, `data` or `reward`",
                     )
+
+
+def _names(role: str, use: str) -> tuple[str, ...]:
+    """Return what a use of a role may be called, the first of them that is known counts."""
+    trained = [f"{role}.train"] if use == "score" else []
+    return (f"{role}.{use}", *trained, role)

@@ -76,6 +76,7 @@ class _Measured:
         self.workload = workload
         self.usual = {
             "prompt": workload.prompts,
+            "example": workload.prompts,
             "sample": PAIR,
             "context": workload.prompt_tokens.mean,
             "token": workload.response_tokens.mean,

@@ -73,6 +73,10 @@ class Layout:
         """How many ranks it needs."""
         return math.prod(self.axes.values())
 
+    def stride(self, axis: str) -> int:
+        """Return by how many ranks neighbours along an axis are apart."""
+        return math.prod(self.axes[faster] for faster in AXES[AXES.index(axis) + 1 :])
+
     def coordinates(self, index: int) -> Mapping[str, int]:
         """Return where the `index`-th of its ranks stands on every axis."""
         found: dict[str, int] = {}

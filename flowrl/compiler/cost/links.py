@@ -3,12 +3,12 @@
 from collections import Counter
 from collections.abc import Sequence
 from functools import cache
-from math import ceil, log2, prod
+from math import ceil, log2
 
 import attrs
 
 from flowrl.compiler.hardware import GPU, Machines
-from flowrl.ir.layout import AXES, Layout
+from flowrl.ir.layout import Layout
 
 
 @attrs.frozen
@@ -59,10 +59,8 @@ def group(machines: Machines, layout: Layout, axis: str, ranks: range) -> Group:
 
     Between nodes, its ranks of one node use their shares of the network together.
     """
-    size = layout.axes[axis]
-    stride = prod(layout.axes[faster] for faster in AXES[AXES.index(axis) + 1 :])
-    members = [ranks[i * stride] for i in range(size)]
-    return _joined(machines, members)
+    stride = layout.stride(axis)
+    return _joined(machines, [ranks[i * stride] for i in range(layout.axes[axis])])
 
 
 def _joined(machines: Machines, members: Sequence[int]) -> Group:

@@ -43,8 +43,13 @@ class GPU:
         return self.memory_bytes * 19 // 20
 
     @property
+    def peer_link(self) -> str:
+        """What joins it to another GPU of the node: `nvlink`, or `pcie` where there is none."""
+        return "nvlink" if self.nvlink_bytes_per_s else "pcie"
+
+    @property
     def peer_bytes_per_s(self) -> float:
-        """To another GPU of the node: by NVLink, or by PCIe where there is none."""
+        """To another GPU of the node, over `peer_link`."""
         return self.nvlink_bytes_per_s or self.pcie_bytes_per_s
 
 

@@ -93,7 +93,7 @@ class Machines:
         node = self.node(a)
         if node != self.node(b):
             return "network"
-        return "nvlink" if self.nodes[node].gpu.nvlink_bytes_per_s else "pcie"
+        return self.nodes[node].gpu.peer_link
 
     def bandwidth(self, a: int, b: int) -> float:
         """Return bytes a second from one rank to another, nothing else on the way.

@@ -132,4 +132,4 @@ class Traffic:
         node = self._machines.nodes[self._machines.node(rank)]
         if not near:
             return "the network", node.network_share
-        return "nvlink" if node.gpu.nvlink_bytes_per_s else "pcie", node.gpu.peer_bytes_per_s
+        return node.gpu.peer_link, node.gpu.peer_bytes_per_s

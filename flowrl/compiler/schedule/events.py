@@ -2,11 +2,10 @@
 
 from collections.abc import Iterator, Sequence
 from functools import cache
-from math import prod
 
 import attrs
 
-from flowrl.ir.layout import AXES, Layout
+from flowrl.ir.layout import Layout
 
 Groups = tuple[Sequence[int], ...]
 
@@ -128,8 +127,7 @@ class Mesh:
 @cache
 def along(layout: Layout, axis: str, ranks: range) -> Groups:
     """Return the groups of a stage's ranks that differ along one axis only; () if it has size 1."""
-    size = layout.axes[axis]
-    stride = prod(layout.axes[faster] for faster in AXES[AXES.index(axis) + 1 :])
+    size, stride = layout.axes[axis], layout.stride(axis)
     if size == 1:
         return ()
     firsts = (i for i in range(len(ranks)) if i // stride % size == 0)

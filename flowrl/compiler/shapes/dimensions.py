@@ -84,35 +84,42 @@ class Config:
                     return source[name]
         return otherwise
 
-    def need(self, key: str) -> int:
-        """Return a positive whole number.
+    def need(self, key: str, otherwise: int | None = None, least: int = 1) -> int:
+        """Return a whole number of at least `least`; `otherwise` if it is missing.
 
         Raises:
-            EngineError: it is missing or another kind of value.
+            EngineError: it is missing without an `otherwise`, or another kind of value.
         """
-        value = self.get(key)
-        if not isinstance(value, int) or value < 1:
-            raise EngineError(
-                f"a `{self.values['model_type']}` config needs `{key}`, a positive whole number; "
-                f"got {value}",
-                hint="give the config.json that `save_pretrained` wrote beside the weights",
-            )
+        value = self.get(key, otherwise)
+        if not isinstance(value, int) or isinstance(value, bool) or value < least:
+            wanted = "a positive whole number" if least else "a whole number that is not negative"
+            raise self.error(f"needs `{key}`, {wanted}; got {value!r}")
         return value
+
+    def error(self, what: str) -> EngineError:
+        """Return the error of a config that is none of a model."""
+        return EngineError(
+            f"a `{self.values['model_type']}` config {what}",
+            hint="give the config.json that `save_pretrained` wrote beside the weights",
+        )
 
 
 def read_dimensions(config: Config) -> Dimensions:
     """Read the sizes that every family has, and those of experts and latent attention if any."""
     hidden, heads = config.need("hidden_size"), config.need("num_attention_heads")
+    kv_heads = config.need("num_key_value_heads", heads)
+    if heads % kv_heads:
+        raise config.error(f"shares {kv_heads} key heads among {heads} heads, unequally")
     attention_bias = bool(config.get("attention_bias"))
     return Dimensions(
         layers=config.need("num_hidden_layers"),
         hidden=hidden,
         heads=heads,
-        kv_heads=config.get("num_key_value_heads", heads),
-        head_dim=config.get("head_dim", hidden // heads),
-        intermediate=config.get("intermediate_size", 4 * hidden),
+        kv_heads=kv_heads,
+        head_dim=config.need("head_dim", hidden // heads),
+        intermediate=config.need("intermediate_size", 4 * hidden),
         vocab=config.need("vocab_size"),
-        positions=config.get("max_position_embeddings", 0),
+        positions=config.need("max_position_embeddings", 0, least=0),
         tied=bool(config.get("tie_word_embeddings")),
         qkv_bias=bool(config.get("qkv_bias")),
         output_bias=bool(config.get("output_bias", attention_bias)),
@@ -133,16 +140,19 @@ def _latent(config: Config) -> Latent:
 
 
 def _experts(config: Config) -> Experts:
-    layers, step = config.need("num_hidden_layers"), config.get("decoder_sparse_step", 1)
-    first = config.get("first_k_dense_replace", 0)
+    layers, step = config.need("num_hidden_layers"), config.need("decoder_sparse_step", 1)
+    first = config.need("first_k_dense_replace", 0, least=0)
     only = set(config.get("mlp_only_layers", ()))
-    inner = config.get("moe_intermediate_size") or config.need("intermediate_size")
-    shared = config.get("shared_expert_intermediate_size", 0)
+    inner = config.need("moe_intermediate_size", config.get("intermediate_size"))
+    shared = config.need("shared_expert_intermediate_size", 0, least=0)
+    count, per_token = config.need("num_experts"), config.need("num_experts_per_tok")
+    if per_token > count:
+        raise config.error(f"sends each token to {per_token} of {count} experts")
     return Experts(
-        count=config.need("num_experts"),
-        per_token=config.need("num_experts_per_tok"),
+        count=count,
+        per_token=per_token,
         intermediate=inner,
-        shared=shared or inner * config.get("n_shared_experts", 0),
+        shared=shared or inner * config.need("n_shared_experts", 0, least=0),
         dense=frozenset(
             i
             for i in range(layers)

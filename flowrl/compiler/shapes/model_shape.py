@@ -35,7 +35,7 @@ class ModelShape:
         """Read a transformers config; no weights are needed.
 
         Raises:
-            EngineError: the family is unknown, or a size is missing.
+            EngineError: the family is unknown, or a size is missing or none.
         """
         family = str(config.get("model_type"))
         if family not in FAMILIES:
@@ -61,6 +61,11 @@ class ModelShape:
                 f"`{file}` cannot be read: {error}",
                 hint="give a folder that `save_pretrained` wrote",
             ) from error
+        if not isinstance(config, dict):
+            raise EngineError(
+                f"`{file}` holds no config: got {config!r}",
+                hint="give a folder that `save_pretrained` wrote",
+            )
         return cls.from_config(config, head)
 
     @property
