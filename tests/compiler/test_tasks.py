@@ -14,6 +14,7 @@ from programs.dpo import dpo
 from programs.grpo import grpo
 from programs.pf_ppo import pf_ppo
 from programs.ppo import ppo
+from programs.sft import sft
 from tests.graphs import CLUSTERS
 from tests.ir.source import STEP, traced
 
@@ -81,6 +82,10 @@ def test_data_that_brings_its_pairs():
             "%1 update policy: 128 sequences, 1 times, after [0]",
         ]
     )
+
+
+def test_a_step_takes_as_many_examples_as_prompts():
+    assert shown(sft) == snapshot(["%0 update policy: 64 sequences, 1 times, after []"])
 
 
 def test_microbatches_are_as_many_as_the_tokens_ask_for():

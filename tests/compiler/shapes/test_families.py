@@ -172,13 +172,62 @@ help: give the config.json that `save_pretrained` wrote beside the weights\
         (
             config_of("llama").to_dict() | {"vocab_size": "many"},
             snapshot("""\
-a `llama` config needs `vocab_size`, a positive whole number; got many
+a `llama` config needs `vocab_size`, a positive whole number; got 'many'
+help: give the config.json that `save_pretrained` wrote beside the weights\
+"""),
+        ),
+        (
+            config_of("llama").to_dict() | {"num_key_value_heads": 0},
+            snapshot("""\
+a `llama` config needs `num_key_value_heads`, a positive whole number; got 0
+help: give the config.json that `save_pretrained` wrote beside the weights\
+"""),
+        ),
+        (
+            config_of("llama").to_dict() | {"num_key_value_heads": 3},
+            snapshot("""\
+a `llama` config shares 3 key heads among 4 heads, unequally
+help: give the config.json that `save_pretrained` wrote beside the weights\
+"""),
+        ),
+        (
+            config_of("llama").to_dict() | {"head_dim": "64"},
+            snapshot("""\
+a `llama` config needs `head_dim`, a positive whole number; got '64'
+help: give the config.json that `save_pretrained` wrote beside the weights\
+"""),
+        ),
+        (
+            config_of("llama").to_dict() | {"intermediate_size": -4},
+            snapshot("""\
+a `llama` config needs `intermediate_size`, a positive whole number; got -4
+help: give the config.json that `save_pretrained` wrote beside the weights\
+"""),
+        ),
+        (
+            config_of("llama").to_dict() | {"max_position_embeddings": -1},
+            snapshot("""\
+a `llama` config needs `max_position_embeddings`, a whole number that is not negative; got -1
+help: give the config.json that `save_pretrained` wrote beside the weights\
+"""),
+        ),
+        (
+            config_of("mixtral").to_dict() | {"num_experts_per_tok": 9},
+            snapshot("""\
+a `mixtral` config sends each token to 9 of 6 experts
+help: give the config.json that `save_pretrained` wrote beside the weights\
+"""),
+        ),
+        (
+            config_of("qwen3_moe").to_dict() | {"decoder_sparse_step": 0},
+            snapshot("""\
+a `qwen3_moe` config needs `decoder_sparse_step`, a positive whole number; got 0
 help: give the config.json that `save_pretrained` wrote beside the weights\
 """),
         ),
     ],
 )
-def test_a_config_that_says_too_little_is_refused(config, message):
+def test_a_config_that_says_too_little_or_nonsense_is_refused(config, message):
     with pytest.raises(EngineError) as error:
         ModelShape.from_config(config)
 

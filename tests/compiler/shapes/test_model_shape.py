@@ -108,3 +108,11 @@ def test_a_folder_without_a_config_is_refused(tmp_path, content):
 
     with pytest.raises(EngineError, match=r"config\.json` cannot be read"):
         ModelShape.from_folder(tmp_path)
+
+
+@pytest.mark.parametrize("content", ["null", "[1, 2]"])
+def test_a_file_that_holds_no_table_is_no_config(tmp_path, content):
+    (tmp_path / "config.json").write_text(content)
+
+    with pytest.raises(EngineError, match=r"config\.json` holds no config: got"):
+        ModelShape.from_folder(tmp_path)
