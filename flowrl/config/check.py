@@ -13,7 +13,7 @@ from flowrl.config.programs import load_program
 from flowrl.config.run_file import RunFile
 from flowrl.config.schema import PoolSpec
 from flowrl.config.types import as_toml
-from flowrl.errors import ProgramError, RunFileError
+from flowrl.errors import ProgramError, RunFileError, nearest
 from flowrl.ir.graph import Graph
 from flowrl.ir.program import Input, Kind, Program
 from flowrl.ops.buffer import Append
@@ -147,7 +147,7 @@ def check_rewards(run: RunFile, graph: Graph) -> None:
             if name not in bound:
                 raise RunFileError(
                     f"the program scores by `{name}`, but [reward] has "
-                    f"{', '.join(f'`{n}`' for n in bound) or 'no reward'}",
+                    f"{', '.join(f'`{n}`' for n in bound) or 'no reward'}{nearest(name, bound)}",
                     where=node.loc.excerpt(),
                     hint=f'bind it: `[reward] {name} = "path.py:function"`',
                 )

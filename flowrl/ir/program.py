@@ -250,7 +250,8 @@ class Program:
             if spec.kind is Kind.CARRY and spec not in returned:
                 raise self._refuse(
                     f"the next value of `{spec.name}` is never returned",
-                    "return it in the place of the argument: `return policy, baseline, metrics`",
+                    "return it in the place of the argument: "
+                    f"`return policy, {spec.name}, metrics`",
                 )
         measured = {name: self._metric(name, value, builder) for name, value in metrics.items()}
         return outputs + [(f"metrics.{name}", value) for name, value in measured.items()]

@@ -4,7 +4,7 @@ import pytest
 from inline_snapshot import snapshot
 
 import flowrl as fl
-from flowrl.config.check import batches, check_heads, trace_run
+from flowrl.config.check import batches, check_heads, check_rewards, trace_run
 from flowrl.errors import RunFileError
 from programs.grpo import grpo
 from tests.config.conftest import GRPO
@@ -59,3 +59,14 @@ the program needs "lm" or "lm+value" as the head of `policy`; got "value"
   --set models.policy.head=value
 help: leave it out: it follows from what the program reads\
 """)
+
+
+def test_a_reward_that_is_bound_by_almost_its_name(load):
+    run = load("", "reward.rewards=reward.py:exact")
+
+    with pytest.raises(RunFileError) as error:
+        check_rewards(run, trace_run(run).graph)
+
+    assert error.value.problem == snapshot(
+        "the program scores by `reward`, but [reward] has `exact`, `rewards` (did you mean `rewards`?)"
+    )

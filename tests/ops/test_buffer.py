@@ -99,7 +99,7 @@ def test_a_buffer_that_is_not_returned():
   example.py:4
     4 | def step(policy: fl.Model, prompts: fl.Prompts, replay: fl.Carry = fl.Carry(fl.Buffer())):
         ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
-help: return it in the place of the argument: `return policy, baseline, metrics`\
+help: return it in the place of the argument: `return policy, replay, metrics`\
 """)
 
 
