@@ -31,8 +31,8 @@ class Fix:
 
 def small_fixes(target: Target, constraints: Constraints) -> Iterator[Fix]:
     """Yield fixes on the same GPUs."""
-    if constraints != Constraints():
-        free = Constraints(most_gpus=constraints.most_gpus)
+    free = Constraints(axes=constraints.axes, most_gpus=constraints.most_gpus)
+    if constraints != free:
         yield Fix("leave pools, layouts and residency to the search", target, free)
         some = attrs.evolve(constraints, residencies={})
         if some not in (constraints, free):

@@ -145,6 +145,19 @@ help: leave pools, layouts and residency to the search: a step of # s\
 """)
 
 
+def test_no_fix_takes_axes_that_the_engines_cannot_divide():
+    tight, engines = target("8xA10", "qwen2.5-3b"), {"train": ("fsdp", "dp")}
+
+    fixes = list(small_fixes(tight, Constraints(axes=engines)))
+
+    assert "leave pools, layouts and residency to the search" not in {fix.text for fix in fixes}
+    fixed = Constraints(axes=engines, residencies={TRAIN: "resident"})
+    assert {str(fix.constraints) for fix in small_fixes(tight, fixed)} == {
+        "train over fsdp and dp only",
+        "train over fsdp and dp only, policy.train resident",
+    }
+
+
 def test_constraints_that_contradict_one_another_are_refused():
     constraints = Constraints(layouts={TRAIN: Layout(tp=2), GENERATE: Layout(tp=4)}, most_gpus=4)
 
