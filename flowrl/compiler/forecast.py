@@ -7,7 +7,7 @@ import attrs
 
 from flowrl.compiler.cost.links import crossing_seconds
 from flowrl.compiler.cost.memory import Residency
-from flowrl.compiler.cost.phase import Phase
+from flowrl.compiler.cost.spent import Spent
 from flowrl.compiler.layouts import Sharding
 from flowrl.compiler.planning import Planned
 from flowrl.compiler.reshard import plan_reshard
@@ -23,7 +23,7 @@ class TaskForecast:
         task: what is done.
         pool: where.
         layout: of its model.
-        phase: seconds of all its turns, by what they are spent on.
+        spent: seconds of all its turns, by what they are spent on.
         start: of its own work, in seconds from the start of the step.
         end: of it.
     """
@@ -31,7 +31,7 @@ class TaskForecast:
     task: Task
     pool: str
     layout: str
-    phase: Phase
+    spent: Spent
     start: float
     end: float
 
@@ -49,8 +49,8 @@ class TaskForecast:
             "times": task.times,
             "start": self.start,
             "end": self.end,
-            "seconds": self.phase.seconds,
-            "terms": dict(self.phase.terms),
+            "seconds": self.spent.seconds,
+            "terms": dict(self.spent.terms),
         }
 
 
@@ -166,9 +166,9 @@ class _Forecaster:
     def _task(self, number: int) -> TaskForecast:
         task, timeline = self.planned.tasks[number], self.found.timeline
         seated = self.found.seated(task.seat)
-        pool, phase = self.found.seats[seated.seat].pool, self.costs.phase(task, seated)
+        pool, spent = self.found.seats[seated.seat].pool, self.costs.spent(task, seated)
         start, end = timeline.computes[number], timeline.ends[number]
-        return TaskForecast(task, pool, str(seated.layout), phase * task.times, start, end)
+        return TaskForecast(task, pool, str(seated.layout), spent * task.times, start, end)
 
     def _edge(self, move: Move) -> Edge:
         before, after = move.node.args[0], move.node.results[0]

@@ -149,7 +149,7 @@ def _gpus(plan: Planned, pool: Pool) -> str:
 
 
 def _tasks(predicted: Forecast) -> Iterator[str]:
-    head = ("op", "line", "pool", "layout", "from", "seconds", *predicted.tasks[0].phase.terms)
+    head = ("op", "line", "pool", "layout", "from", "seconds", *predicted.tasks[0].spent.terms)
     rows = [
         (
             str(each.task),
@@ -157,7 +157,7 @@ def _tasks(predicted: Forecast) -> Iterator[str]:
             each.pool,
             each.layout,
             seconds(each.start),
-            *(seconds(x) for x in (each.end - each.start, *each.phase.terms.values())),
+            *(seconds(x) for x in (each.end - each.start, *each.spent.terms.values())),
         )
         for each in predicted.tasks
     ]
@@ -232,9 +232,9 @@ def bottleneck(predicted: Forecast) -> str:
         return each.end - each.start
 
     longest = max(predicted.tasks, key=took)
-    terms = longest.phase.terms
+    terms = longest.spent.terms
     most = max(terms, key=lambda term: terms[term])
-    share = terms[most] / longest.phase.seconds if longest.phase.seconds else 0.0
+    share = terms[most] / longest.spent.seconds if longest.spent.seconds else 0.0
     return (
         f"Bottleneck: `{longest.task}` ({longest.task.loc}) takes "
         f"{took(longest) / predicted.seconds:.0%} of the step, {share:.0%} of that {SPENT[most]}."

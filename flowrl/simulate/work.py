@@ -6,15 +6,15 @@ from random import Random
 
 import attrs
 
-from flowrl.compiler.cost.generate import engine_phase
+from flowrl.compiler.cost.generate import engine_seconds
 from flowrl.compiler.cost.lengths import Lengths
 from flowrl.compiler.cost.links import crossing_seconds
 from flowrl.compiler.cost.rank import Rank
-from flowrl.compiler.cost.seconds import seconds
+from flowrl.compiler.cost.weights import batches
 from flowrl.compiler.planning import Planned
-from flowrl.compiler.residency import actions, stays
+from flowrl.compiler.residency import residency
 from flowrl.compiler.sizes import Sizes, sizes_of
-from flowrl.compiler.tasks import Seat, Task
+from flowrl.compiler.tasks import Task
 from flowrl.ir.action import Action, Does
 from flowrl.ir.graph import Graph, Node, Value
 from flowrl.ir.plan import Pool
@@ -56,7 +56,7 @@ class Work:
         nodes = zip(_model_nodes(graph), planned.tasks, strict=True)
         ranks = {task.name: _rank(planned, task) for task in planned.tasks}
         before: dict[str, list[Action]] = {}
-        for action in actions(planned.tasks, stays(planned)):
+        for action in residency(planned):
             before.setdefault(action.before, []).append(action)
         return cls(
             planned,
@@ -79,7 +79,7 @@ class Work:
         """Return how many workers a pool has: one for each engine that generates, at least one."""
         its = [p for s, p in self.planned.found.seats.items() if s.use == "generate"]
         layouts = [placed.layout for placed in its if placed.pool == pool.name]
-        return max((of.dp * of.fsdp * of.ep for of in layouts), default=1)
+        return max((batches(of) for of in layouts), default=1)
 
     def due(self, task: Task, turn: int) -> Iterator[Action]:
         """Yield what seats do before a turn of a task."""
@@ -103,7 +103,7 @@ class Work:
         if not own:
             return 0.0
         drawn = drawn_lengths(task.response_tokens, own, rng)
-        return engine_phase(task.sequences, rank, own, drawn, inf).seconds
+        return engine_seconds(task.sequences, rank, own, drawn, inf).seconds
 
     def crossing(self, size: float, source: str, target: str) -> float:
         """Return the seconds of data between pools."""
@@ -139,20 +139,11 @@ def _model_nodes(graph: Graph) -> Iterator[Node]:
             yield node
 
 
-def _placed(planned: Planned, task: Task) -> tuple[Seat, range]:
-    seats, trained = planned.found.seats, Seat(task.seat.role, "train")
-    seat = task.seat if task.seat in seats else trained
-    pool = next(p for p in planned.found.pools if p.name == seats[seat].pool)
-    return seat, pool.ranks
-
-
 def _rank(planned: Planned, task: Task) -> Rank:
-    seat, ranks = _placed(planned, task)
-    its, shape = planned.found.seats[seat], planned.target.shapes[seat.role]
-    return Rank.of(task.kind, seat.role, shape, its.layout, ranks, planned.target, its.cache_share)
+    its, role, target = planned.found.seated(task.seat), task.seat.role, planned.target
+    shape = target.shapes[role]
+    return Rank.of(task.kind, role, shape, its.layout, its.ranks, target, its.cache_share)
 
 
 def _seconds(planned: Planned, task: Task) -> float:
-    seat, ranks = _placed(planned, task)
-    its, shape = planned.found.seats[seat], planned.target.shapes[seat.role]
-    return seconds(task, shape, its.layout, ranks, planned.target, its.cache_share).seconds
+    return planned.costs.spent(task, planned.found.seated(task.seat)).seconds

@@ -9,6 +9,7 @@ from tempfile import TemporaryDirectory
 import attrs
 
 from flowrl.compiler.cost import Lengths, Profile
+from flowrl.compiler.cost.links import slowest
 from flowrl.compiler.forecast import TaskForecast, forecast
 from flowrl.compiler.planning import Planned
 from flowrl.config.planned import plan_run
@@ -146,13 +147,12 @@ def _spent(step: Step, phase: str) -> float:
 
 
 def _predicted(tasks: Sequence[TaskForecast], phase: str) -> float:
-    return sum(each.phase.seconds for each in tasks if each.task.phase == phase)
+    return sum(each.spent.seconds for each in tasks if each.task.phase == phase)
 
 
 def _gpu(planned: Planned, each: TaskForecast) -> str:
-    pool = next(pool for pool in planned.found.pools if pool.name == each.pool)
-    gpus = [planned.target.machines.gpu(rank) for rank in pool.ranks]
-    return min(gpus, key=lambda gpu: gpu.bf16_flops).name
+    """Return the kind of GPU that a task runs on, as the cost model takes its speeds."""
+    return slowest(planned.target.machines, planned.found.seated(each.task.seat).ranks).name
 
 
 def _response(planned: Planned, sampled: Sequence[float]) -> float | None:

@@ -29,7 +29,7 @@ def by_phase(plan):
     """Return the predicted seconds of a plan by phase."""
     found = {}
     for each in forecast(plan).tasks:
-        found[each.task.phase] = found.get(each.task.phase, 0.0) + each.phase.seconds
+        found[each.task.phase] = found.get(each.task.phase, 0.0) + each.spent.seconds
     return found
 
 

@@ -5,8 +5,8 @@ from math import ceil
 import attrs
 
 from flowrl.compiler.cost.activations import LOGIT_TRAVEL, Widths
-from flowrl.compiler.cost.phase import Phase
 from flowrl.compiler.cost.rank import BF16, Rank
+from flowrl.compiler.cost.spent import Spent
 from flowrl.compiler.cost.weights import layer_count
 
 BACKWARD, HOOKS = 3.5, 2.3
@@ -41,19 +41,19 @@ class Batch:
         return cls(each * length, each * square / 2, each * response.mean, packed)
 
 
-def score_phase(sequences: float, rank: Rank) -> Phase:
+def score_seconds(sequences: float, rank: Rank) -> Spent:
     """Return the seconds of a forward pass without gradient: log-probabilities, values, rewards."""
     batch = Batch.of(sequences, rank)
     if not batch.tokens:
-        return Phase()
+        return Spent()
     once = forward_pass(batch, rank)
     gathers = batch.microbatches * gather(rank)
     network = once.network + exposed(gathers, once.seconds, batch, rank)
-    phase = Phase(once.compute, once.memory, network)
-    return phase + waits(phase, once, batch, rank, launches_of(rank))
+    spent = Spent(once.compute, once.memory, network)
+    return spent + waits(spent, once, batch, rank, launches_of(rank))
 
 
-def forward_pass(batch: Batch, rank: Rank) -> Phase:
+def forward_pass(batch: Batch, rank: Rank) -> Spent:
     """Return compute, activations and exchanges of one forward pass over all microbatches."""
     shape, layout = rank.shape, rank.layout
     parts = layout.tp * layout.pp
@@ -67,14 +67,14 @@ def forward_pass(batch: Batch, rank: Rank) -> Phase:
         moved += batch.targets * LOGIT_TRAVEL * shape.vocab / parts
     sends = rank.along("pp").send(each * shape.hidden * BF16)
     exchange = rank.layers * rank.layer_exchange(each) + sends
-    return Phase(
+    return Spent(
         compute=max(flops / parts / rank.flops, weights / rank.hbm),
         memory=moved / rank.hbm,
         network=batch.microbatches * exchange,
     )
 
 
-def waits(phase: Phase, work: Phase, batch: Batch, rank: Rank, launches: float) -> Phase:
+def waits(spent: Spent, work: Spent, batch: Batch, rank: Rank, launches: float) -> Spent:
     """Return the seconds of the start, of stages that wait, and of GPUs that wait for Python.
 
     Pipeline stages wait (pp - 1) microbatches of the `work` (Narayanan et al. 2021,
@@ -82,7 +82,7 @@ def waits(phase: Phase, work: Phase, batch: Batch, rank: Rank, launches: float) 
     """
     host = launches * rank.speeds.launch * rank.layers * batch.microbatches
     stages = max(work.seconds, host) * (rank.layout.pp - 1) / batch.microbatches
-    return Phase(overhead=rank.speeds.start + stages + max(0.0, host - phase.seconds))
+    return Spent(overhead=rank.speeds.start + stages + max(0.0, host - spent.seconds))
 
 
 def launches_of(rank: Rank, forwards: int = 1, *, backward: bool = False) -> float:

@@ -7,8 +7,8 @@ import attrs
 from flowrl.compiler.cost.activations import Widths
 from flowrl.compiler.cost.cache import at_once, sharing, token_bytes
 from flowrl.compiler.cost.lengths import Lengths, share_any
-from flowrl.compiler.cost.phase import Phase
 from flowrl.compiler.cost.rank import BF16, Rank
+from flowrl.compiler.cost.spent import Spent
 from flowrl.compiler.cost.workload import Workload
 
 TAIL = 0.1
@@ -56,21 +56,21 @@ def decode_steps(
         yield Steps(count, max(running * longer, 1.0), behind, longer <= TAIL)
 
 
-def generate_phase(sequences: float, rank: Rank) -> Phase:
+def generate_seconds(sequences: float, rank: Rank) -> Spent:
     """Return the seconds of one generation on the engine that ends last.
 
     Decoding reads all weights and each sequence's cache in every step, and is bound by that unless
     the batch is large (Pope et al. 2022, arXiv:2211.05102, sec. 2); prompts are bound by compute.
     """
     if not sequences:
-        return Phase()
+        return Spent()
     each = max(sequences / rank.batches, 1.0)
-    return engine_phase(sequences, rank, each, rank.workload.response_tokens, max(sequences, 1.0))
+    return engine_seconds(sequences, rank, each, rank.workload.response_tokens, max(sequences, 1.0))
 
 
-def engine_phase(
+def engine_seconds(
     sequences: float, rank: Rank, each: float, lengths: Lengths, everywhere: float
-) -> Phase:
+) -> Spent:
     """Return the seconds of one generation on one engine.
 
     Args:
@@ -82,28 +82,28 @@ def engine_phase(
     """
     running = min(at_once(rank, sequences), each)
     workload = attrs.evolve(rank.workload, response_tokens=lengths)
-    phase = Phase(overhead=rank.speeds.start)
-    phase += _prompts(each / sharing(workload, sequences), rank)
+    spent = Spent(overhead=rank.speeds.start)
+    spent += _prompts(each / sharing(workload, sequences), rank)
     for steps in decode_steps(workload, each, running, everywhere):
-        spent = _decode_step(rank, steps.running, steps.tokens) * steps.count
-        phase += Phase(tail=spent.seconds) if steps.last else spent
-    return phase
+        took = _decode_step(rank, steps.running, steps.tokens) * steps.count
+        spent += Spent(tail=took.seconds) if steps.last else took
+    return spent
 
 
-def _prompts(prompts: float, rank: Rank) -> Phase:
+def _prompts(prompts: float, rank: Rank) -> Spent:
     """Return the seconds to fill the caches of different prompts."""
     shape, layout, lengths = rank.shape, rank.layout, rank.workload.prompt_tokens
     tokens, pairs = prompts * lengths.mean, prompts * lengths.mean_square / 2
     flops = tokens * shape.body_flops + pairs * shape.attention_flops + prompts * shape.head_flops
     moved = tokens * rank.layers * Widths.of(shape, layout).travelled(compiled=True)
-    return Phase(
+    return Spent(
         compute=flops / (layout.tp * layout.pp) / rank.flops,
         memory=moved / rank.hbm,
         network=rank.layers * rank.layer_exchange(tokens),
     )
 
 
-def _decode_step(rank: Rank, running: float, tokens: float) -> Phase:
+def _decode_step(rank: Rank, running: float, tokens: float) -> Spent:
     """Return the seconds to give each running sequence its next token.
 
     With pipeline stages the sequences are cut into as many parts, each on one stage: a step of all
@@ -116,10 +116,10 @@ def _decode_step(rank: Rank, running: float, tokens: float) -> Phase:
     weights = rank.weights_read(part) * layout.pp
     cache = part * tokens * token_bytes(rank) * layout.pp
     sends = layout.pp * rank.along("pp").send(part * shape.hidden * BF16)
-    device = Phase(
+    device = Spent(
         compute=max(flops / rank.flops, weights / rank.hbm),
         memory=cache / rank.hbm,
         network=shape.layers * rank.layer_exchange(part) + sends,
     )
     host = rank.speeds.step + rank.speeds.sequence * running
-    return device + Phase(overhead=max(0.0, host - device.seconds))
+    return device + Spent(overhead=max(0.0, host - device.seconds))

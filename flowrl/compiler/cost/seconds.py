@@ -1,10 +1,10 @@
 """The seconds of one execution of a task."""
 
-from flowrl.compiler.cost.forward import score_phase
-from flowrl.compiler.cost.generate import generate_phase
-from flowrl.compiler.cost.phase import Phase
+from flowrl.compiler.cost.forward import score_seconds
+from flowrl.compiler.cost.generate import generate_seconds
 from flowrl.compiler.cost.rank import Rank
-from flowrl.compiler.cost.update import update_phase
+from flowrl.compiler.cost.spent import Spent
+from flowrl.compiler.cost.update import update_seconds
 from flowrl.compiler.cost.weights import shard_count
 from flowrl.compiler.shapes import ModelShape
 from flowrl.compiler.target import Target
@@ -19,7 +19,7 @@ def seconds(
     ranks: range,
     target: Target,
     cache_share: float = 1.0,
-) -> Phase:
+) -> Spent:
     """Return the seconds of one execution of a task, by what they are spent on.
 
     A roofline: bytes over bandwidth, operations over their rate, at the shares of the data sheet
@@ -37,15 +37,15 @@ def seconds(
     """
     rank = Rank.of(task.kind, task.seat.role, shape, layout, ranks, target, cache_share)
     if task.kind == "generate":
-        return generate_phase(task.sequences, rank)
+        return generate_seconds(task.sequences, rank)
     if task.kind == "update":
-        return update_phase(task.sequences, task.passes, rank)
+        return update_seconds(task.sequences, task.passes, rank)
     if task.phase == "copy":
         return _copy(rank)
-    return score_phase(task.sequences, rank)
+    return score_seconds(task.sequences, rank)
 
 
-def _copy(rank: Rank) -> Phase:
+def _copy(rank: Rank) -> Spent:
     """Return the seconds to read and write each weight once."""
     moved = 2 * shard_count(rank.shape, rank.layout) * rank.settings.weight_bytes
-    return Phase(memory=moved / rank.hbm, overhead=rank.speeds.start)
+    return Spent(memory=moved / rank.hbm, overhead=rank.speeds.start)

@@ -11,12 +11,12 @@ from flowrl.compiler.cost.forward import (
     layer_bytes,
     waits,
 )
-from flowrl.compiler.cost.phase import Phase
 from flowrl.compiler.cost.rank import Rank
+from flowrl.compiler.cost.spent import Spent
 from flowrl.compiler.cost.weights import shard_count
 
 
-def update_phase(sequences: float, passes: int, rank: Rank) -> Phase:
+def update_seconds(sequences: float, passes: int, rank: Rank) -> Spent:
     """Return the seconds of an update: forward, backward, gradients summed, optimizer.
 
     The backward pass does twice the forward's operations (Kaplan et al. 2020, arXiv:2001.08361,
@@ -25,8 +25,8 @@ def update_phase(sequences: float, passes: int, rank: Rank) -> Phase:
     """
     batch = Batch.of(sequences, rank)
     if not batch.tokens:
-        return Phase()
-    once, again = forward_pass(batch, rank), Phase()
+        return Spent()
+    once, again = forward_pass(batch, rank), Spent()
     if rank.settings.checkpointing:
         again = forward_pass(attrs.evolve(batch, targets=0.0), rank)
     work = once * (passes + 2) + again
@@ -37,9 +37,9 @@ def update_phase(sequences: float, passes: int, rank: Rank) -> Phase:
     last = busy / 2 / batch.microbatches
     shown = max(exposed(hidden + sums, busy, batch, rank), sums - last)
     memory = work.memory + _optimizer(rank)
-    phase = Phase(work.compute, memory, exchange + shown)
+    spent = Spent(work.compute, memory, exchange + shown)
     launches = launches_of(rank, passes, backward=True)
-    return phase + waits(phase, attrs.evolve(work, network=exchange), batch, rank, launches)
+    return spent + waits(spent, attrs.evolve(work, network=exchange), batch, rank, launches)
 
 
 def _scatter(rank: Rank) -> float:

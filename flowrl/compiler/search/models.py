@@ -6,9 +6,9 @@ from math import inf
 import attrs
 
 from flowrl.compiler.cost.memory import Memory, Residency, memory
-from flowrl.compiler.cost.phase import Phase
 from flowrl.compiler.cost.residency import sleep_seconds, wake_seconds
 from flowrl.compiler.cost.seconds import seconds
+from flowrl.compiler.cost.spent import Spent
 from flowrl.compiler.cost.weights import shard_count
 from flowrl.compiler.hardware import Machines
 from flowrl.compiler.layouts import Sharding, Storage
@@ -58,9 +58,9 @@ class ModelCosts:
 
     def seconds(self, task: Task, seated: Seated) -> float:
         """Return the seconds of all turns of a task."""
-        return self.phase(task, seated).seconds * task.times
+        return self.spent(task, seated).seconds * task.times
 
-    def phase(self, task: Task, seated: Seated) -> Phase:
+    def spent(self, task: Task, seated: Seated) -> Spent:
         """Return the seconds of one execution of a task, by what they are spent on."""
         shape, cache_share = self._shape(seated.seat), seated.cache_share
         return seconds(task, shape, seated.layout, seated.ranks, self.target, cache_share)

@@ -5,7 +5,7 @@ import pytest
 from inline_snapshot import snapshot
 
 from flowrl.compiler.cost.lengths import Lengths
-from flowrl.compiler.cost.phase import Phase
+from flowrl.compiler.cost.spent import Spent
 from flowrl.compiler.forecast import Edge, Forecast, TaskForecast
 from flowrl.compiler.schedule import Limits, backlogs
 from flowrl.compiler.tasks import Seat, Task
@@ -32,7 +32,7 @@ def predicted(*edges, tasks=()):
             Task(name, "update", Seat("policy", "train"), 1, TOKEN, TOKEN, times=1000),
             "train",
             "1",
-            Phase(),
+            Spent(),
             0.0,
             0.0,
         )

@@ -8,7 +8,7 @@ Term = Literal["compute", "memory", "network", "overhead", "tail"]
 
 
 @attrs.frozen
-class Phase:
+class Spent:
     """Seconds of one execution.
 
     Attributes:
@@ -41,9 +41,9 @@ class Phase:
             "tail": self.tail,
         }
 
-    def __add__(self, other: "Phase") -> "Phase":
+    def __add__(self, other: "Spent") -> "Spent":
         mine, its = self.terms, other.terms
-        return Phase(**{term: mine[term] + its[term] for term in mine})
+        return Spent(**{term: mine[term] + its[term] for term in mine})
 
-    def __mul__(self, times: float) -> "Phase":
-        return Phase(**{term: seconds * times for term, seconds in self.terms.items()})
+    def __mul__(self, times: float) -> "Spent":
+        return Spent(**{term: seconds * times for term, seconds in self.terms.items()})
