@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from flowrl.rewards.pool import RewardPool
 from flowrl.rewards.scores import Policy, of_model
-from flowrl.runtime.host import NONE_GIVEN, ScoreFunction, Scores
+from flowrl.runtime.host import ScoreFunction, Scores
 from flowrl.runtime.rows import Row
 
 
@@ -22,7 +22,7 @@ def score_function(pool: RewardPool, policy: Policy) -> ScoreFunction:
         completions: Sequence[str],
         samples: Sequence[int],
         step: int,
-        given: Mapping[str, list[float]] = NONE_GIVEN,
+        given: Mapping[str, list[float]],
     ) -> Scores:
         values: list[list[float | None]] = []
         counts: dict[str, float] = defaultdict(float)

@@ -5,7 +5,6 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from types import MappingProxyType
 from typing import Any, Protocol
 
 import attrs
@@ -78,9 +77,6 @@ class Scores:
     counts: Mapping[str, float]
 
 
-NONE_GIVEN: Mapping[str, list[float]] = MappingProxyType({})
-
-
 class ScoreFunction(Protocol):
     """Scores completions by several rewards."""
 
@@ -91,7 +87,7 @@ class ScoreFunction(Protocol):
         completions: Sequence[str],
         samples: Sequence[int],
         step: int,
-        given: Mapping[str, list[float]] = NONE_GIVEN,
+        given: Mapping[str, list[float]],
         /,
     ) -> Scores:
         """Return the rewards of each name.

@@ -157,8 +157,8 @@ def score(it: Evaluator, node: Node, args: list[Any], path: Path) -> Sequence[An
         texts = [decode(t.tolist(), skip_special_tokens=True) for t in tokens.rows()]
         of = parents(tokens.lengths).tolist()
         numbers = [i for n in tokens.lengths[0].tolist() for i in range(n)]
-        asked = (op.functions, [rows[i] for i in of], texts, numbers, host.step)
-        scores = host.score(*asked, given) if given else host.score(*asked)
+        theirs = [rows[i] for i in of]
+        scores = host.score(op.functions, theirs, texts, numbers, host.step, given)
     for name, count in scores.counts.items():
         host.counts[name] += count
     return _scored(scores.values, tokens, node.args[1].axes, op, host.drop_failed)

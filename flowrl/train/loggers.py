@@ -10,7 +10,7 @@ from typing import Any, Self, TextIO
 import attrs
 
 from flowrl.config.schema import LogTable
-from flowrl.runtime.host import NONE_GIVEN, ScoreFunction, Scores
+from flowrl.runtime.host import ScoreFunction, Scores
 from flowrl.runtime.rows import Row
 from flowrl.train.folder import writing
 
@@ -83,7 +83,7 @@ class SampleLog:
         completions: Sequence[str],
         samples: Sequence[int],
         step: int,
-        given: Mapping[str, list[float]] = NONE_GIVEN,
+        given: Mapping[str, list[float]],
     ) -> Scores:
         """Return the scores; see `flowrl.runtime.host.ScoreFunction`."""
         scores = self.score(functions, rows, completions, samples, step, given)

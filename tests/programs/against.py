@@ -38,7 +38,7 @@ class Record(steps.FixedTokens):
         done = super().sample(seed)
         return attrs.evolve(done, logprobs=[x - 1 for x in done.logprobs])
 
-    def score(self, functions, rows, completions, samples, step):
+    def score(self, functions, rows, completions, samples, step, given):
         """Count vowels, up to 2: some groups have no signal."""
         found = [float(min(2, sum(c in "aeiouAEIOU" for c in text))) for text in completions]
         answers = iter(found)

@@ -25,7 +25,7 @@ def two_rewards(tmp_path):
 def test_each_reward_scores_every_completion_and_failures_are_counted(two_rewards, rows):
     score = score_function(two_rewards, "drop_group")
 
-    scores = score(["strict", "length"], rows(2), ["a", "bad"], [0, 1], 5)
+    scores = score(["strict", "length"], rows(2), ["a", "bad"], [0, 1], 5, {})
 
     assert scores.values == [[1.0, None], [1.0, 3.0]]
     assert scores.counts == {"reward/errors": 1, "reward/timeouts": 0, "reward/recovered": 0}
@@ -36,8 +36,8 @@ def test_a_list_of_the_wrong_length_is_an_error_with_both_lengths(write, tmp_pat
 
     with RewardPool({"short": RewardSpec("rewards.py:short")}, folder=tmp_path) as pool:
         with pytest.raises(RewardError) as caught:
-            score_function(pool, "fail")(["short"], rows(4), ["a"] * 4, [0, 1, 0, 1], 5)
-        dropped = score_function(pool, "drop_group")(["short"], rows(4), ["a"] * 4, [0] * 4, 5)
+            score_function(pool, "fail")(["short"], rows(4), ["a"] * 4, [0, 1, 0, 1], 5, {})
+        dropped = score_function(pool, "drop_group")(["short"], rows(4), ["a"] * 4, [0] * 4, 5, {})
 
     assert str(caught.value) == snapshot("""\
 the reward function `rewards.py:short` returned 3 scores for 4 completions
@@ -52,4 +52,4 @@ def test_under_fail_the_first_failure_ends_the_step(two_rewards, rows):
     score = score_function(two_rewards, "fail")
 
     with pytest.raises(RewardError, match=r"returned None\n  data.jsonl:2 .*, sample 1, step 6"):
-        score(["length", "strict"], rows(2), ["a", "bad"], [0, 1], 5)
+        score(["length", "strict"], rows(2), ["a", "bad"], [0, 1], 5, {})

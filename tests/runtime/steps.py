@@ -79,7 +79,7 @@ class FixedTokens:
         return Completion(tokens, (-4 + draw.random(len(tokens))).tolist(), truncated=False)
 
 
-def letters(functions, rows, completions, samples, step):
+def letters(functions, rows, completions, samples, step, given):
     """Score each completion by its share of small letters, and by its length."""
     small = [sum(c.islower() for c in text) / (1 + len(text)) for text in completions]
     return Scores(

@@ -36,7 +36,7 @@ def dapo(policy: fl.Model, prompts: fl.Prompts):
     return policy, stats | {"drawn": drawn.float(), "dead": kept, **ops.watch_lengths(rollouts)}
 
 
-def every_other_prompt(functions, rows, completions, samples, step):
+def every_other_prompt(functions, rows, completions, samples, step, given):
     """Tell the samples of odd rows apart, and give all of even ones 0.1."""
     scores = [n / 2 if row.id % 2 else 0.1 for row, n in zip(rows, samples, strict=True)]
     return Scores([scores], {})
@@ -84,7 +84,7 @@ def test_a_draw_until_groups_have_a_signal_is_the_filter_of_its_rounds(
     rewards = torch.randint(2, (8, 2), generator=torch.Generator().manual_seed(seed)) + 0.0
     rewards += torch.arange(8)[:, None]
 
-    def score(functions, rows, completions, samples, step):
+    def score(functions, rows, completions, samples, step, given):
         pairs = zip(rows, samples, strict=True)
         return Scores([[rewards[row.id, n].item() for row, n in pairs]], {})
 
@@ -128,9 +128,9 @@ def leaving_over(
     return policy, surplus, stats | {"drawn": drawn.float(), "age": age}
 
 
-def only_at_first(functions, rows, completions, samples, step):
+def only_at_first(functions, rows, completions, samples, step, given):
     """Score as `every_other_prompt` does in the first step, and all the same later."""
-    (scores,) = every_other_prompt(functions, rows, completions, samples, step).values
+    (scores,) = every_other_prompt(functions, rows, completions, samples, step, given).values
     return Scores([[0.1 if step else x for x in scores]], {})
 
 

@@ -41,7 +41,7 @@ def session(model_folder, tokenizer):
 
 def letters(completions):
     """Score as `steps.letters` does."""
-    return steps.letters(("reward",), (), completions, (), 0).values[0]
+    return steps.letters(("reward",), (), completions, (), 0, {}).values[0]
 
 
 @pytest.mark.parametrize(

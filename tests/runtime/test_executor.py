@@ -49,14 +49,16 @@ def ready(model_folder, tokenizer):
 
 def by_step(*scores):
     """Score every completion of a step by that step's number."""
-    return lambda names, rows, texts, samples, step: Scores([[scores[step]] * len(texts)], {})
+    return lambda names, rows, texts, samples, step, given: Scores(
+        [[scores[step]] * len(texts)], {}
+    )
 
 
 def failing(ids):
     """Score by letters, but fail on the rows of these ids."""
 
-    def score(names, rows, texts, samples, step):
-        (values,) = steps.letters(names, rows, texts, samples, step).values
+    def score(names, rows, texts, samples, step, given):
+        (values,) = steps.letters(names, rows, texts, samples, step, given).values
         kept = [None if row.id in ids else x for row, x in zip(rows, values, strict=True)]
         return Scores([kept], {"reward/errors": float(kept.count(None))})
 

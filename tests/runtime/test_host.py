@@ -25,7 +25,7 @@ def texts(model_folder, tokenizer):
     def texts(prompts=steps.TEXTS[:3], *, step=0, seed=0, block=1, samples=2):
         found = {}
 
-        def score(names, rows, completions, numbers, at):
+        def score(names, rows, completions, numbers, at, given):
             keys = [(row.prompt, number) for row, number in zip(rows, numbers, strict=True)]
             found[names[0]] = list(zip(keys, completions, strict=True))
             return Scores([[0.0] * len(rows)], {})

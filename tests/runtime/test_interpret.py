@@ -77,7 +77,7 @@ def test_every_pass_keeps_meaning(name, outcome):
 
 
 def test_an_error_that_nobody_foresaw_ends_in_the_line_of_the_program(model_folder, tokenizer):
-    def score(names, rows, texts, samples, step):
+    def score(names, rows, texts, samples, step, given):
         raise MemoryError
 
     traced = fl.trace(grpo)

@@ -174,7 +174,7 @@ def redrawn(policy: fl.Model, prompts: fl.Prompts):
 def test_each_turn_of_a_scan_samples_anew(model_folder, tokenizer):
     drawn = []
 
-    def score(names, rows, texts, samples, step):
+    def score(names, rows, texts, samples, step, given):
         drawn.append(sorted((row.id, text) for row, text in zip(rows, texts, strict=True)))
         return Scores([[0.0] * len(rows)], {})
 
@@ -240,7 +240,7 @@ def sampled(model_folder, tokenizer):
     def sampled(good, **options):
         traced, scored = fl.trace(dynamic, **options), []
 
-        def score(names, rows, texts, samples, step):
+        def score(names, rows, texts, samples, step, given):
             scored.append([(row.id, text) for row, text in zip(rows, texts, strict=True)])
             values = [1.0 + row.id if row.id in good else 0.0 for row in rows]
             return Scores([values], {})

@@ -15,12 +15,12 @@ from tests.runtime import steps
 NUMBERS = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]
 
 
-def scores(functions, rows, completions, samples, step):
+def scores(functions, rows, completions, samples, step, given):
     """Score 1 to 8: of four prompts, two samples each."""
     return Scores([NUMBERS], {})
 
 
-def dropping(functions, rows, completions, samples, step):
+def dropping(functions, rows, completions, samples, step, given):
     """Score 1 to 8, but nothing for the first sample, whose group is dropped."""
     return Scores([[None, *NUMBERS[1:]]], {})
 

@@ -86,11 +86,17 @@ def judged(judge: fl.Model, policy: fl.Model, prompts: fl.Prompts, *, per="sampl
     return {"reward": rewards.mean(**mask)}
 
 
-@pytest.mark.parametrize("per", ["sample", "token"])
-def test_a_model_scores_samples_or_tokens(ran, per):
-    _, metrics, _ = ran(judged, hyperparameters={"per": per})
+@pytest.mark.parametrize(("per", "of"), [("sample", "sequences"), ("token", "tokens")])
+def test_a_model_scores_samples_or_tokens(per, of, model_folder, classifier_folder, tokenizer):
+    traced = fl.trace(judged, per=per)
+    folders = {"judge": classifier_folder("llama", of), "policy": model_folder("llama")}
+    roles = {name: steps.role(folder) for name, folder in folders.items()}
 
-    assert metrics["reward"] == 0
+    _, metrics = steps.run(
+        steps.executor(traced, roles, tokenizer), steps.cursors(traced, tokenizer)
+    )
+
+    assert abs(metrics["reward"]) > 1e-3
 
 
 @fl.program
@@ -101,7 +107,7 @@ def two_rewards(policy: fl.Model, prompts: fl.Prompts):
 
 
 def test_several_rewards_lie_on_an_axis_of_their_own(ran):
-    def score(names, rows, texts, samples, step):
+    def score(names, rows, texts, samples, step, given):
         assert names == ("right", "short")
         return Scores([[1.0] * len(texts), [5.0] * len(texts)], {})
 
@@ -188,7 +194,7 @@ def test_the_gap_shows_untempered_log_probabilities(ran, model_folder, tokenizer
 
 
 def test_a_reward_that_fails_ends_the_step_with_its_own_words(ran):
-    def score(names, rows, texts, samples, step):
+    def score(names, rows, texts, samples, step, given):
         raise RewardError("the function `r.py:f` raised KeyError: 'x'", where=f"  {rows[0].where}")
 
     with pytest.raises(RewardError, match="raised KeyError"):

@@ -192,7 +192,7 @@ def test_an_op_may_see_two_last_axes():
         return {"scaled": scaled.sum(mask=rollouts.mask), "same": (same - rewards).abs().max()}
 
     graph = fl.trace(program).graph
-    scores = lambda names, rows, texts, samples, step: Scores([[2.0] * 4, [1.0] * 4], {})
+    scores = lambda names, rows, texts, samples, step, given: Scores([[2.0] * 4, [1.0] * 4], {})
     tokens = steps.FixedTokens()
     host = Host(generators={"policy": tokens}, decoders={"policy": Letters()}, score=scores)
     policy = Handle(Resident("policy", NoEngine()), 0)

@@ -251,7 +251,7 @@ def test_an_own_critic_in_a_session_equals_the_compiled_one(model_folder, tokeni
     carry, expected = steps.run(made, {"prompts": texts})
 
     tokenizer.save_pretrained(model_folder("llama"))
-    score = lambda completions: steps.letters(("reward",), (), completions, (), 0).values[0]
+    score = lambda completions: steps.letters(("reward",), (), completions, (), 0, {}).values[0]
     sampling = Sampling(max_tokens=6)
     with fl.session(rewards={"reward": score}, sampling=sampling, optimizer=steps.SMOOTH) as eager:
         roles = ("target", "policy")
