@@ -23,12 +23,11 @@ from collections.abc import Mapping, Sequence
 
 import attrs
 
-from flowrl.compiler.cost import Lengths, Settings, Workload
 from flowrl.compiler.cost.memory import Residency
 from flowrl.compiler.hardware import Machines
 from flowrl.compiler.search import Constraints, Found, ModelCosts, best_placement
 from flowrl.compiler.shapes import known_shape
-from flowrl.compiler.target import Target
+from flowrl.compiler.target import Lengths, Settings, Target, Workload
 from flowrl.compiler.tasks import Seat, Task
 
 MODELS = {

@@ -5,7 +5,7 @@ from math import ceil, prod
 
 import attrs
 
-from flowrl.compiler.cost.workload import Workload
+from flowrl.compiler.target import Workload
 from flowrl.ir.graph import Graph, Node, Value
 from flowrl.ir.types import Axis, DType, MinibatchesType, ModelType, SelectionType, TensorType
 from flowrl.ops.buffer import Append

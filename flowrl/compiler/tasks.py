@@ -4,9 +4,8 @@ from collections.abc import Container, Sequence
 
 import attrs
 
-from flowrl.compiler.cost.lengths import Lengths
-from flowrl.compiler.cost.workload import Workload
 from flowrl.compiler.sizes import sizes_of
+from flowrl.compiler.target import Lengths, Workload
 from flowrl.ir.graph import Graph, Node, Value
 from flowrl.ir.printer import names_of, op_name
 from flowrl.ir.types import ModelType

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 from flowrl.compiler.cluster import OTHER_ROLES
-from flowrl.compiler.cost.lengths import Lengths
+from flowrl.compiler.target import Lengths
 from flowrl.config.placement import layouts_fit, machines_suffice, residencies_fit
 from flowrl.config.ranks import ranks_fit
 from flowrl.config.schema import OptimizerSettings, Tables

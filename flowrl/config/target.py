@@ -4,11 +4,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from flowrl.compiler.cost import Lengths, Profile, Settings, Workload
 from flowrl.compiler.hardware import Machines
 from flowrl.compiler.search import Constraints
 from flowrl.compiler.shapes import ModelShape, known_shape
-from flowrl.compiler.target import Target
+from flowrl.compiler.target import Lengths, Profile, Settings, Target, Workload
 from flowrl.compiler.tasks import Seat
 from flowrl.config.check import cluster_of
 from flowrl.config.run_file import RunFile

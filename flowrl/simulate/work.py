@@ -7,13 +7,13 @@ from random import Random
 import attrs
 
 from flowrl.compiler.cost.generate import engine_seconds
-from flowrl.compiler.cost.lengths import Lengths
 from flowrl.compiler.cost.links import crossing_seconds
 from flowrl.compiler.cost.rank import Rank
 from flowrl.compiler.cost.weights import batches
 from flowrl.compiler.planning import Planned
 from flowrl.compiler.residency import residency
 from flowrl.compiler.sizes import Sizes, sizes_of
+from flowrl.compiler.target import Lengths
 from flowrl.compiler.tasks import Task
 from flowrl.ir.action import Action, Does
 from flowrl.ir.graph import Graph, Node, Value

@@ -8,10 +8,10 @@ from tempfile import TemporaryDirectory
 
 import attrs
 
-from flowrl.compiler.cost import Lengths, Profile
 from flowrl.compiler.cost.links import slowest
 from flowrl.compiler.forecast import TaskForecast, forecast
 from flowrl.compiler.planning import Planned
+from flowrl.compiler.target import Lengths, Profile
 from flowrl.config.planned import plan_run
 from flowrl.config.run_file import RunFile, load_run_file
 from flowrl.runtime.executor import Step

@@ -4,9 +4,8 @@ import pytest
 from inline_snapshot import snapshot
 
 from flowrl.compiler.cluster import Cluster
-from flowrl.compiler.cost.lengths import Lengths
-from flowrl.compiler.cost.workload import Workload
 from flowrl.compiler.pipeline import compile_graph
+from flowrl.compiler.target import Lengths, Workload
 from flowrl.compiler.tasks import moves_of, seats_of, tasks_of
 from flowrl.config.programs import builtin_programs, load_program
 from programs.dapo import dapo

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from inline_snapshot import snapshot
 
-from flowrl.compiler.cost import Profile
+from flowrl.compiler.target import Profile
 from flowrl.errors import FlowrlError
 from flowrl.report.profile import profile_text
 from tests.train.conftest import folder, make_model, model  # noqa: F401

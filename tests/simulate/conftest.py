@@ -4,14 +4,13 @@ import pytest
 
 import flowrl as fl
 from flowrl.compiler.cluster import Cluster
-from flowrl.compiler.cost import Lengths, Profile, Workload
-from flowrl.compiler.cost.profile import DEFAULT, Speeds
 from flowrl.compiler.hardware import Machines
 from flowrl.compiler.planning import plan_step
 from flowrl.compiler.search import Constraints
 from flowrl.compiler.shapes import known_shape
 from flowrl.compiler.simplify import simplify
-from flowrl.compiler.target import Target
+from flowrl.compiler.target import Lengths, Profile, Target, Workload
+from flowrl.compiler.target.profile import DEFAULT, Speeds
 from flowrl.config.programs import load_program
 from flowrl.ops.uses import uses_of
 from flowrl.simulate import simulate

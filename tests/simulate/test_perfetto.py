@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from flowrl.compiler.cost import Lengths
 from flowrl.compiler.search import Constraints
+from flowrl.compiler.target import Lengths
 from flowrl.compiler.tasks import Seat
 from flowrl.simulate import Failures
 from flowrl.simulate.perfetto import write_trace

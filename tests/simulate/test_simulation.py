@@ -6,8 +6,8 @@ import pytest
 
 import flowrl as fl
 from flowrl import ops
-from flowrl.compiler.cost import Lengths
 from flowrl.compiler.search import Constraints
+from flowrl.compiler.target import Lengths
 from flowrl.compiler.tasks import Seat
 from flowrl.config.programs import builtin_programs
 from flowrl.errors import EngineError

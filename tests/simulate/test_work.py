@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from flowrl.compiler.cost import Lengths
+from flowrl.compiler.target import Lengths
 from flowrl.simulate.work import Work, drawn_lengths
 
 TAILED = Lengths.of({"mean": 600, "max": 4096})

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from flowrl.compiler.cost import Profile
 from flowrl.compiler.forecast import forecast
+from flowrl.compiler.target import Profile
 from flowrl.config.planned import plan_run
 from flowrl.config.run_file import load_run_file
 from flowrl.errors import RunFileError

@@ -4,7 +4,7 @@ from math import inf
 
 from flowrl.compiler.cost.rank import Rank
 from flowrl.compiler.cost.weights import shard_count
-from flowrl.compiler.cost.workload import Workload
+from flowrl.compiler.target import Workload
 
 GRAPHS = 2_000_000_000
 """Bytes of an inference engine besides weights and cache: context, graphs, its widest batch."""

@@ -6,10 +6,10 @@ import attrs
 
 from flowrl.compiler.cost.activations import Widths
 from flowrl.compiler.cost.cache import at_once, sharing, token_bytes
-from flowrl.compiler.cost.lengths import Lengths, share_any
 from flowrl.compiler.cost.rank import BF16, Rank
 from flowrl.compiler.cost.spent import Spent
-from flowrl.compiler.cost.workload import Workload
+from flowrl.compiler.target import Workload
+from flowrl.compiler.target.lengths import Lengths, share_any
 
 TAIL = 0.1
 """The share of an engine's sequences whose decoding, after all others ended, is its tail."""

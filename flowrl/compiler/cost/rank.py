@@ -5,12 +5,10 @@ from functools import cached_property
 import attrs
 
 from flowrl.compiler.cost.links import Group, group, slowest
-from flowrl.compiler.cost.profile import Speeds
 from flowrl.compiler.cost.weights import batches, counts, layer_count
-from flowrl.compiler.cost.workload import Settings, Workload
 from flowrl.compiler.hardware import GPU, Machines
 from flowrl.compiler.shapes import ModelShape
-from flowrl.compiler.target import Target
+from flowrl.compiler.target import Settings, Speeds, Target, Workload
 from flowrl.ir.layout import AXES, Layout
 
 BF16 = 2

@@ -5,10 +5,9 @@ from typing import Any
 
 import attrs
 
-from flowrl.compiler.cost.workload import Settings
 from flowrl.compiler.hardware import Machines
 from flowrl.compiler.search.constraints import Constraints
-from flowrl.compiler.target import Target
+from flowrl.compiler.target import Settings, Target
 
 MOST_TIMES = 64
 """How many times the nodes there are may be tried."""

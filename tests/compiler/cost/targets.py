@@ -1,8 +1,7 @@
 """Targets and tasks for the tests of costs."""
 
-from flowrl.compiler.cost import Lengths, Profile, Settings, Workload
 from flowrl.compiler.hardware import Machines
-from flowrl.compiler.target import Target
+from flowrl.compiler.target import Lengths, Profile, Settings, Target, Workload
 from flowrl.compiler.tasks import Seat, Task
 
 USES = {"generate": "generate", "update": "train", "snapshot": "train", "ema": "train"}

@@ -6,10 +6,9 @@ from hypothesis import strategies as st
 from inline_snapshot import snapshot
 
 from flowrl.compiler.cost.cache import peak_tokens, sharing
-from flowrl.compiler.cost.lengths import Lengths
 from flowrl.compiler.cost.memory import Memory, memory
-from flowrl.compiler.cost.workload import Workload
 from flowrl.compiler.shapes import known_shape
+from flowrl.compiler.target import Lengths, Workload
 from flowrl.compiler.tasks import Seat
 from flowrl.ir.layout import Layout
 from tests.compiler.cost.targets import target

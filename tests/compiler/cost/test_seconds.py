@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowrl.compiler.cost import Lengths, Profile, Speeds
 from flowrl.compiler.cost.generate import decode_steps
 from flowrl.compiler.cost.seconds import seconds
 from flowrl.compiler.hardware import GPU, GPUS, Machines, Node
 from flowrl.compiler.shapes import ModelShape, known_shape
+from flowrl.compiler.target import Lengths, Profile, Speeds
 from flowrl.ir.layout import Layout
 from tests.compiler.cost.targets import target, task
 

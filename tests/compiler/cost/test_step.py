@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from inline_snapshot import snapshot
 
-from flowrl.compiler.cost.lengths import Lengths
 from flowrl.compiler.cost.step import slots, timeline
+from flowrl.compiler.target import Lengths
 from flowrl.compiler.tasks import Seat, Task
 
 TRAIN, GENERATE = Seat("policy", "train"), Seat("policy", "generate")

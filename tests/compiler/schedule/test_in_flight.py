@@ -4,10 +4,10 @@ import attrs
 import pytest
 from inline_snapshot import snapshot
 
-from flowrl.compiler.cost.lengths import Lengths
 from flowrl.compiler.cost.spent import Spent
 from flowrl.compiler.forecast import Edge, Forecast, TaskForecast
 from flowrl.compiler.schedule import Limits, backlogs
+from flowrl.compiler.target import Lengths
 from flowrl.compiler.tasks import Seat, Task
 from flowrl.errors import ProgramError
 

@@ -1,9 +1,8 @@
 """PPO's step on small and large machines, as the search sees it."""
 
-from flowrl.compiler.cost import Lengths, Settings, Workload
 from flowrl.compiler.hardware import Machines
 from flowrl.compiler.shapes import known_shape
-from flowrl.compiler.target import Target
+from flowrl.compiler.target import Lengths, Settings, Target, Workload
 from flowrl.compiler.tasks import Seat, Task
 
 TOKENS = Lengths.of(512)

@@ -5,7 +5,7 @@ from types import MappingProxyType
 
 import attrs
 
-from flowrl.compiler.cost.lengths import Lengths
+from flowrl.compiler.target.lengths import Lengths
 
 PROMPT, RESPONSE = Lengths.of(256), Lengths.of({"mean": 600, "max": 1024})
 

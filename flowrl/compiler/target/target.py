@@ -4,10 +4,10 @@ from collections.abc import Mapping
 
 import attrs
 
-from flowrl.compiler.cost.profile import Profile
-from flowrl.compiler.cost.workload import Workload
 from flowrl.compiler.hardware import Machines
 from flowrl.compiler.shapes import ModelShape
+from flowrl.compiler.target.profile import Profile
+from flowrl.compiler.target.workload import Workload
 
 
 @attrs.frozen

@@ -5,10 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from inline_snapshot import snapshot
 
-from flowrl.compiler.cost import Profile, Speeds
-from flowrl.compiler.cost.profile import DEFAULT
 from flowrl.compiler.cost.seconds import seconds
 from flowrl.compiler.shapes import known_shape
+from flowrl.compiler.target import Profile, Speeds
+from flowrl.compiler.target.profile import DEFAULT
 from flowrl.errors import DataError
 from flowrl.ir.layout import Layout
 from tests.compiler.cost.targets import target, task

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from inline_snapshot import snapshot
 
-from flowrl.compiler.cost import Lengths
+from flowrl.compiler.target import Lengths
 from flowrl.errors import RunFileError
 
 weights = st.floats(0.1, 10)

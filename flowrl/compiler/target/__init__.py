@@ -1,0 +1,8 @@
+"""What a plan is made for, as given: the work of a step, how roles run, speeds that are reached."""
+
+from flowrl.compiler.target.lengths import Lengths
+from flowrl.compiler.target.profile import Profile, Speeds
+from flowrl.compiler.target.target import Target
+from flowrl.compiler.target.workload import Settings, Workload
+
+__all__ = ["Lengths", "Profile", "Settings", "Speeds", "Target", "Workload"]
