@@ -119,26 +119,27 @@ class Controller:
         return self.instructions.wait(reply, pool)
 
     def call(self, function: Callable[..., Any], *args: Any) -> Any:
-        """Have those that have the first value compute `function(*args)`."""
-        pool = next((arg.lines[0].pool for arg in args if isinstance(arg, Held)), None)
-        if pool is None:
-            return function(*args)
-        given = [self._given(self._bring(arg, pool)) for arg in args]
-        return self._call(self.holders[pool], function, given)
+        """Have all that have the first value compute `function(*args)`."""
+        lines = self._having(args)
+        return self._call(lines, function, *args) if lines else function(*args)
 
-    def once(self, function: Callable[..., Any], *args: Any) -> Held:
-        """Have one of those that have the first of these values of one pool call a function."""
-        line = next(arg.lines[0] for arg in args if isinstance(arg, Held))
-        return self._call([line], function, [self._given(arg) for arg in args])
+    def once(self, function: Callable[..., Any], *args: Any) -> Any:
+        """Have one that has the first value call a function that does more than compute."""
+        lines = self._having(args)
+        return self._call(lines[:1], function, *args) if lines else function(*args)
 
     def make(self, pool: str, function: Callable[..., Any], *args: Any) -> Held:
         """Have a value of a pool made: `function(*args)` of small arguments."""
-        return self._call(self.holders[pool], function, [("as it is", arg) for arg in args])
+        return self._call(self.holders[pool], function, *args)
 
-    def _call(
-        self, lines: Sequence[Line], function: Callable[..., Any], given: Sequence[Given]
-    ) -> Held:
+    def _having(self, args: Sequence[Any]) -> Sequence[Line]:
+        """Return the workers that have the first value among these; none if all are numbers."""
+        pools = (arg.lines[0].pool for arg in args if isinstance(arg, Held))
+        return next((self.holders[pool] for pool in pools), ())
+
+    def _call(self, lines: Sequence[Line], function: Callable[..., Any], *args: Any) -> Held:
         result = Held(next(IDS), lines)
+        given = [self._given(self._bring(arg, lines[0].pool)) for arg in args]
         self.tell_all(lines, "call", function, given, result.id)
         return result
 

@@ -2,11 +2,13 @@
 
 from collections import defaultdict
 
+import attrs
 import pytest
 from ray._private.worker import global_worker
 
 import flowrl as fl
 from flowrl.compiler.cluster import Cluster, Pool
+from flowrl.runtime.ranks import Fsdp2
 from programs.grpo import grpo
 from programs.pf_ppo import pf_ppo
 from programs.ppo import ppo
@@ -24,15 +26,16 @@ LONG = "a long prompt, " * 4
 
 
 @pytest.mark.parametrize(
-    ("program", "hyperparameters"),
+    ("program", "hyperparameters", "ranks"),
     [
-        (grpo, {"samples": 8, "kl_coef": 0.1}),
-        (ppo, {"minibatch": 4, "epochs": 3}),
-        (pf_ppo, {"minibatch": 32, "capacity": 64}),
+        (grpo, {"samples": 8, "kl_coef": 0.1}, 1),
+        (grpo, {"samples": 8, "kl_coef": 0.1}, 2),
+        (ppo, {"minibatch": 4, "epochs": 3}, 1),
+        (pf_ppo, {"minibatch": 32, "capacity": 64}, 1),
     ],
 )
 def test_no_message_of_five_steps_is_over_4_kilobytes(
-    program, hyperparameters, pools, model_folder, tokenizer
+    program, hyperparameters, ranks, pools, model_folder, tokenizer
 ):
     sizes = defaultdict(int)
 
@@ -41,10 +44,12 @@ def test_no_message_of_five_steps_is_over_4_kilobytes(
         sizes[name] = max(sizes[name], size)
 
     traced = fl.trace(program, **hyperparameters)
-    lowered = traced.lower(Cluster(POOLS), steps.roles(traced, model_folder))
-    there = jobs.executor(
-        lowered, tokenizer, pools(measure, train=1, rollout=2, reference=1, data=1), rows=32
-    )
+    roles = steps.roles(traced, model_folder)
+    if ranks > 1:
+        roles["policy"] = attrs.evolve(roles["policy"], fsdp=Fsdp2())
+    lowered = traced.lower(Cluster(POOLS), roles)
+    lines = pools(measure, train=ranks, rollout=3 - ranks, reference=1, data=1)
+    there = jobs.executor(lowered, tokenizer, lines, rows=32)
     carry, places = there.first(), there.cursors()
     for number in range(5):
         carry = there.step(carry, places, number).carry
@@ -55,8 +60,8 @@ def test_no_message_of_five_steps_is_over_4_kilobytes(
         "evaluate()",
         "receive()",
         "send returned",
-        "sample returned",
         "numbers returned",
+        "sample returned" if ranks == 1 else "attend()",
     } <= set(small)
 
 

@@ -4,8 +4,10 @@ import re
 from zlib import crc32
 
 import attrs
+import optree
 import pytest
 import ray
+import torch
 from inline_snapshot import snapshot
 from safetensors.torch import load_file
 from torch.testing import assert_close
@@ -17,6 +19,7 @@ from flowrl.errors import EngineError
 from flowrl.runtime.ranks import Fsdp2
 from programs.dpo import dpo
 from programs.grpo import grpo
+from programs.pf_ppo import pf_ppo
 from programs.ppo import ppo
 from tests.runtime import steps
 from tests.runtime.ray import jobs
@@ -50,6 +53,10 @@ def both(model_folder, tokenizer, pools, tmp_path):
         versions = there.save(str(tmp_path))
         saved = {role: load_file(tmp_path / role / "model.safetensors") for role in versions}
         assert_alike(lines["train"], {role: held[role] for role in versions})
+        buffers = there.save_rows(str(tmp_path / "there"), held)
+        assert here.save_rows(str(tmp_path / "here"), carry) == buffers
+        for name in buffers:
+            assert_rows(*(torch.load(tmp_path / side / f"{name}.pt") for side in ("here", "there")))
         return (metrics, carry), (found, saved)
 
     return both
@@ -61,6 +68,14 @@ def assert_alike(ranks, models):
         assert model.lines == ranks
         found = ray.get([line.call("number", bits, model.id) for line in ranks])
         assert len(set(found)) == 1
+
+
+def assert_rows(expected, found):
+    """Assert that two files of carried rows hold the same, but for rounding."""
+    leaves = [optree.tree_leaves(rows) for rows in (expected, found)]
+    for a, b in zip(*leaves, strict=True):
+        assert torch.is_tensor(a) or a == b
+        assert not torch.is_tensor(a) or torch.allclose(a, b, atol=1e-6)
 
 
 def bits(handle):
@@ -87,6 +102,7 @@ def assert_close_to_one_rank(both):
         (PPO, APART, {"train": 3}),
         (PPO, TOGETHER, {"train": 2}),
         ((dpo, {}), TOGETHER, {"train": 2}),
+        ((pf_ppo, {"minibatch": 2, "capacity": 4}), TOGETHER, {"train": 2}),
     ],
 )
 def test_weights_and_metrics_are_those_of_one_rank(program, split, workers, both):
