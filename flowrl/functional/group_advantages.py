@@ -54,9 +54,17 @@ def group_advantage(
     mean = by.spread(by.sum(kept) / count.clamp(min=1))
     centred = torch.where(used & _varied(rewards.flatten(), used, by), kept - mean, 0.0)
     if norm_by_std:
+        size = _power_of_two(by.max(centred.abs()))  # a square of theirs may be out of range
+        centred = centred / by.spread(size)
         std = (by.sum(centred.square()) / (count - ddof).clamp(min=1)).sqrt()
-        centred = centred / by.spread(torch.where(std > 0, std + eps, 1.0))
+        centred = centred / by.spread(torch.where(std > 0, std + eps / size, 1.0))
     return centred.reshape(rewards.shape)
+
+
+def _power_of_two(x: Tensor) -> Tensor:
+    """Return the size of numbers of at least 0: a power of 2, which divides exactly; 1 of 0."""
+    _, exponent = torch.frexp(x)
+    return torch.where(x > 0, torch.ldexp(torch.ones_like(x), exponent - 1), 1.0)
 
 
 def leave_one_out(rewards: Tensor, *, groups: Tensor | None = None) -> Tensor:

@@ -17,7 +17,7 @@ def moments(values: Tensor, mask: Tensor, *, ddof: int = 1) -> tuple[Tensor, Ten
     The variance is that of deviations from the mean; E[x^2] - E[x]^2 cancels in float32.
 
     Raises:
-        ValueError: there are no more than `ddof` trained tokens.
+        ValueError: there are no more than `ddof` trained tokens, or the variance isn't finite.
     """
     kept = values[mask]
     if len(kept) <= ddof:
@@ -25,7 +25,13 @@ def moments(values: Tensor, mask: Tensor, *, ddof: int = 1) -> tuple[Tensor, Ten
             f"a variance with ddof={ddof} needs more than {ddof} trained tokens; got {len(kept)}"
         )
     mean = kept.mean()
-    return mean, (kept - mean).square().sum() / (len(kept) - ddof)
+    var = (kept - mean).square().sum() / (len(kept) - ddof)
+    if not var.isfinite():
+        raise ValueError(
+            f"the variance of trained tokens is {var.item()}: they are from {kept.min().item():g} "
+            f"to {kept.max().item():g}"
+        )
+    return mean, var
 
 
 def whiten(

@@ -3,6 +3,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from inline_snapshot import snapshot
+from torch.testing import assert_close
 
 from flowrl.functional.group_advantages import gdpo, group_advantage, leave_one_out, opo
 from tests.functional.batches import refusal
@@ -172,3 +173,13 @@ def test_equal_rewards_and_a_single_one_give_0_without_eps():
     rewards, groups = torch.tensor([2.0, 0.1, 0.1, 0.1]), torch.tensor([0, 1, 1, 1])
 
     assert group_advantage(rewards, eps=0.0, groups=groups).tolist() == [0.0] * 4
+
+
+@pytest.mark.parametrize("unit", [1e-30, 1e-6, 1.0, 1e6, 1e30, 1e38])
+def test_rewards_whose_squares_are_out_of_range_are_compared_too(unit):
+    rewards = torch.tensor([[0.0, unit, 0.0, unit], [0.0, 0.0, 0.0, unit]])
+
+    found = group_advantage(rewards, eps=0.0)
+
+    half = 0.75**0.5
+    assert_close(found, torch.tensor([[-half, half, -half, half], [-0.5, -0.5, -0.5, 1.5]]))

@@ -31,3 +31,12 @@ def test_too_few_tokens_and_unknown_modes_are_refused():
     assert refusal(whiten, values, mask, mode="shift") == snapshot(
         "mode must be standard, keep_mean or scale_only; got 'shift'"
     )
+
+
+def test_a_variance_that_is_out_of_range_is_refused():
+    values = torch.tensor([0.0, 1e30, torch.nan])
+
+    with pytest.raises(ValueError, match=r"is inf: they are from 0 to 1e\+30"):
+        whiten(values, torch.tensor([True, True, False]))
+    with pytest.raises(ValueError, match="is nan"):
+        whiten(values, torch.tensor([True, True, True]))
