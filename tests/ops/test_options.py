@@ -138,6 +138,8 @@ help: leave `old` out, or set gradient='unbiased'\
 
 
 def test_every_op_of_the_mathematics_refuses_something():
-    refused = {name for name in MATHEMATICS for text in REFUSED | MISTYPED if f"ops.{name}(" in text}
+    refused = {
+        name for name in MATHEMATICS for text in REFUSED | MISTYPED if f"ops.{name}(" in text
+    }
 
     assert sorted(refused) == MATHEMATICS
