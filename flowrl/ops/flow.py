@@ -6,12 +6,12 @@ from typing import Any, TypeVar
 from flowrl.errors import Location, ProgramError
 from flowrl.ir.builder import GraphBuilder
 from flowrl.ir.graph import Graph, Value
-from flowrl.ir.records import flatten, leaf_names, same_structure, shown
+from flowrl.ir.records import Buffer, flatten, leaf_names, same_structure, shown
 from flowrl.ir.trace import bind, builder_of, trace_region
 from flowrl.ir.types import MinibatchesType, ModelType, f32
 from flowrl.ops.control import Cond, Scan
 from flowrl.ops.division import Batches
-from flowrl.ops.expect import expect, metric_names
+from flowrl.ops.expect import expect, metric_names, refuse
 
 C = TypeVar("C")
 T = TypeVar("T")
@@ -38,8 +38,7 @@ def scan(
     builder = builder_of([xs.division], "scan")
     assert isinstance(xs.division.type, MinibatchesType)
     selection = xs.division.type.selection
-    leaves, unflatten = flatten(carry)
-    leaves = [_as_value(leaf) for leaf in leaves]
+    leaves, unflatten = _leaves("scan", carry)
     fields, record = flatten(xs.record)
     hint = "put it in the record: `ops.record(batch, name=value)`, and read `mb.name`"
 
@@ -83,15 +82,14 @@ def cond(predicate: Value, then: Callable[..., T], orelse: Callable[..., T], *op
             hint="for what Python knows while tracing, Python's own `if` serves",
         )
     builder = builder_of([predicate], "cond")
-    leaves, unflatten = flatten(operands)
-    leaves = [_as_value(leaf) for leaf in leaves]
+    leaves, unflatten = _leaves("cond", operands)
     trees: list[Any] = []
 
     def build(function: Callable[..., Any]) -> Callable[[GraphBuilder], list[tuple[str, Value]]]:
         def region(inner: GraphBuilder) -> list[tuple[str, Value]]:
             args = [inner.input(f"operand.{i}", leaf.type) for i, leaf in enumerate(leaves)]
             trees.append(function(*unflatten(args)))
-            out = [_as_value(leaf) for leaf in flatten(trees[-1])[0]]
+            out, _ = _leaves("cond", trees[-1])
             return list(zip(numbered(leaf_names(trees[-1])), out, strict=True))
 
         return region
@@ -122,6 +120,18 @@ def numbered(names: Sequence[str]) -> list[str]:
     return [name or "value" for name in names]
 
 
+def _leaves(op: str, tree: Any) -> tuple[list[Value], Callable[..., Any]]:
+    """Return the values of a tree, numbers as constants, and what makes such a tree again."""
+    leaves, unflatten = flatten(tree)
+    if any(isinstance(leaf, Buffer) for leaf in leaves):
+        refuse(
+            op,
+            "takes models, values, and records of them; got a buffer",
+            "append to the buffer before or after; `ops.select(batch, where=...)` chooses what",
+        )
+    return [_as_value(leaf) for leaf in leaves], unflatten
+
+
 def _as_value(leaf: Any) -> Value:
     return leaf if isinstance(leaf, Value) else Value.arithmetic.constant(leaf)
 
@@ -137,7 +147,7 @@ def _pair(result: Any) -> tuple[Any, dict[str, Value]]:
 
 
 def _same_carry(carry: Any, before: Sequence[Value], end: Any) -> list[Value]:
-    after = [_as_value(leaf) for leaf in flatten(end)[0]]
+    after, _ = _leaves("scan", end)
     types = [value.type for value in after]
     if same_structure(carry, end) and types == [value.type for value in before]:
         return after

@@ -1,5 +1,6 @@
 """Buffers of rows: carried as inputs and outputs whose types follow from what is added."""
 
+import pytest
 from inline_snapshot import snapshot
 
 from tests.ir.source import refusal, traced
@@ -113,6 +114,20 @@ append: this buffer isn't carried: its rows would be gone after the step
                    ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
 help: make it an argument of the program: `replay: fl.Carry = fl.Carry(fl.Buffer())`\
 """)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ops.cond(rewards.mean() > 0.0, lambda b: b, lambda b: b, replay)",
+        "ops.cond(rewards.mean() > 0.0, lambda: ops.append(replay, batch, capacity=4), lambda: replay)",
+        "ops.scan(lambda b, mb: (b, {}), replay, ops.minibatches(batch, sequences=4))[0]",
+    ],
+)
+def test_a_buffer_inside_a_branch_or_a_loop(text):
+    message = refusal(HEAD + f"    return {text}, {{}}")
+
+    assert "takes models, values, and records of them; got a buffer\n  example.py:7\n" in message
 
 
 def test_rows_with_other_fields_than_the_buffer_has():
