@@ -31,9 +31,9 @@ class Bounds:
             return None
         refresh, moved = self._brought(node)
         seconds = self._timeline(node, terms, refresh).seconds
-        shapes, pools = node.shapes, node.partition.pools
-        later = sum(self.table.shapes(pool)[0].gpus for pool in pools[len(shapes) :])
-        return seconds, sum(shape.gpus for shape in shapes) + later, moved
+        extents, pools = node.extents, node.partition.pools
+        later = sum(self.table.extents(pool)[0].gpus for pool in pools[len(extents) :])
+        return seconds, sum(extent.gpus for extent in extents) + later, moved
 
     def timeline(self, node: Node) -> Timeline:
         """Return when each task of a complete node runs."""
@@ -55,9 +55,9 @@ class Bounds:
     def _terms(self, node: Node) -> list[Terms] | None:
         """Return the least terms of each seat, by number; None if a pool has no room left."""
         out: list[Terms | None] = [None] * len(self.table.seats)
-        room = self.tree.room(node) if len(node.shapes) < len(node.partition.pools) else 0
+        room = self.tree.room(node) if len(node.extents) < len(node.partition.pools) else 0
         for number, pool in enumerate(node.partition.pools):
-            if number >= len(node.shapes):
+            if number >= len(node.extents):
                 lows = self._in_room(pool, room + self._kept(node, number))
                 if lows is None:
                     return None
@@ -70,20 +70,20 @@ class Bounds:
 
     def _kept(self, node: Node, number: int) -> int:
         """Return how many more GPUs are kept for an undecided pool than for the next."""
-        shapes, pools = self.table.shapes, node.partition.pools
-        return shapes(pools[number])[0].gpus - shapes(pools[len(node.shapes)])[0].gpus
+        extents, pools = self.table.extents, node.partition.pools
+        return extents(pools[number])[0].gpus - extents(pools[len(node.extents)])[0].gpus
 
     def _of(self, node: Node, seat: int, pool: tuple[int, ...], number: int) -> Terms:
         at = self.tree.place[seat]
         if at < len(node.options):
             return node.options[at]
         residency = node.residencies[at] if at < len(node.residencies) else None
-        return self.table.floor(pool, node.shapes[number], seat, residency)
+        return self.table.floor(pool, node.extents[number], seat, residency)
 
     def _fits(self, node: Node, terms: Sequence[Terms]) -> bool:
         return all(
-            self.table.fits(tuple(terms[seat] for seat in pool), shape)
-            for pool, shape in zip(node.partition.pools, node.shapes, strict=False)
+            self.table.fits(tuple(terms[seat] for seat in pool), extent)
+            for pool, extent in zip(node.partition.pools, node.extents, strict=False)
         )
 
     def _brought(self, node: Node) -> tuple[list[float], int]:
@@ -102,9 +102,9 @@ class Bounds:
         return refresh, moved
 
     def _least_in_room(self, pool: tuple[int, ...], room: int) -> tuple[Terms, ...] | None:
-        """Return the least of each seat of a pool over shapes of at most `room` GPUs."""
-        shapes = [shape for shape in self.table.shapes(pool) if shape.gpus <= room]
-        if not shapes:
+        """Return the least of each seat of a pool over extents of at most `room` GPUs."""
+        extents = [extent for extent in self.table.extents(pool) if extent.gpus <= room]
+        if not extents:
             return None
         floor = self.table.floor
-        return tuple(least(floor(pool, shape, seat, None) for shape in shapes) for seat in pool)
+        return tuple(least(floor(pool, extent, seat, None) for extent in extents) for seat in pool)

@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 import attrs
 
 from flowrl.compiler.cost.memory import Residency
-from flowrl.compiler.search.space import Block, Shape, sizes
+from flowrl.compiler.search.space import Block, Extent, sizes
 from flowrl.compiler.tasks import Seat
 from flowrl.errors import RunFileError, nearest
 from flowrl.ir.layout import Layout
@@ -116,7 +116,7 @@ class Constraints:
         """Return the name that the user gave the pool of these seats, if any."""
         return next((self.pools[seat] for seat in seats if seat in self.pools), None)
 
-    def shapes(self, seats: Sequence[Seat], blocks: Sequence[Block]) -> tuple[Shape, ...]:
+    def extents(self, seats: Sequence[Seat], blocks: Sequence[Block]) -> tuple[Extent, ...]:
         """Return what a pool of these seats may be."""
         name = self.name(seats) or ""
         out = []
@@ -125,7 +125,7 @@ class Constraints:
                 continue
             fixed = self.gpus.get(name)
             allowed = sizes(block) if fixed is None else (fixed,)
-            out += [Shape(i, gpus) for gpus in allowed if gpus <= block.nodes * block.per_node]
+            out += [Extent(i, gpus) for gpus in allowed if gpus <= block.nodes * block.per_node]
         return tuple(out)
 
 

@@ -83,7 +83,7 @@ class Found:
 def found(node: Node, bounds: Bounds, effort: Effort, constraints: Constraints) -> Found:
     """Return a complete node as a placement."""
     tree, seats = bounds.tree, bounds.table.seats
-    ranks, key = tree.ranks(node.shapes), bounds.key(node)
+    ranks, key = tree.ranks(node.extents), bounds.key(node)
     assert ranks is not None, "a complete node's pools lie together"
     assert key is not None, "a complete node fits"
     members = [tuple(seats[s] for s in pool) for pool in node.partition.pools]

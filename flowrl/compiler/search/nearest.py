@@ -8,7 +8,7 @@ from flowrl.compiler.search.bound import Bounds, Key
 from flowrl.compiler.search.branch import best
 from flowrl.compiler.search.constraints import Constraints
 from flowrl.compiler.search.costs import Costs
-from flowrl.compiler.search.space import Shape
+from flowrl.compiler.search.space import Extent
 from flowrl.compiler.search.table import Table
 from flowrl.compiler.search.terms import excess
 from flowrl.compiler.search.tree import Node, Tree
@@ -51,7 +51,7 @@ def nearest(tasks: Sequence[Task], costs: Costs, constraints: Constraints) -> Pe
 class _Limitless(Table):
     """A table in which everything fits."""
 
-    def _capacity(self, shape: Shape) -> tuple[int, int]:
+    def _capacity(self, extent: Extent) -> tuple[int, int]:
         return LIMITLESS
 
 
@@ -60,23 +60,23 @@ class _Lack(Bounds):
 
     def key(self, node: Node) -> Key | None:
         pools = node.partition.pools
-        if len(node.shapes) < len(pools) and self.tree.room(node) <= 0:
+        if len(node.extents) < len(pools) and self.tree.room(node) <= 0:
             return None
-        lacks = [self.lack(node, number) for number in range(len(node.shapes))]
-        gpus = sum(shape.gpus for shape in node.shapes)
+        lacks = [self.lack(node, number) for number in range(len(node.extents))]
+        gpus = sum(extent.gpus for extent in node.extents)
         return float(max(lacks, default=0)), gpus, 0
 
     def lack(self, node: Node, number: int) -> int:
         """Return the least that a pool lacks, 0 if it may fit."""
-        pool, shape = node.partition.pools[number], node.shapes[number]
+        pool, extent = node.partition.pools[number], node.extents[number]
         terms = [self._of(node, seat, pool, number) for seat in pool]
-        return max(0, excess(terms, self.table.costs.capacity(self.table.ranks(shape))))
+        return max(0, excess(terms, self.table.costs.capacity(self.table.ranks(extent))))
 
 
 def _peak(node: Node, tree: Tree, number: int) -> Peak:
     """Return the worst moment of a pool of a complete node."""
-    table, pool, shape = tree.table, node.partition.pools[number], node.shapes[number]
-    gpu, host = table.costs.capacity(table.ranks(shape))
+    table, pool, extent = tree.table, node.partition.pools[number], node.extents[number]
+    gpu, host = table.costs.capacity(table.ranks(extent))
     chosen = {seat: node.options[tree.place[seat]] for seat in pool}
     names = {s: f"{table.seats[s]} ({o.seated.layout}, {o.residency})" for s, o in chosen.items()}
     kept = {seat: option.bytes.host for seat, option in chosen.items() if option.bytes.host}
@@ -85,8 +85,8 @@ def _peak(node: Node, tree: Tree, number: int) -> Peak:
     over = chosen[worst].bytes.awake + sum(asleep.values()) - gpu
     if sum(kept.values()) - host > over:
         others = {names[seat]: size for seat, size in kept.items()}
-        return Peak(shape.gpus, host, sum(kept.values()) - host, "", {}, others)
+        return Peak(extent.gpus, host, sum(kept.values()) - host, "", {}, others)
     option = chosen[worst]
     items = table.costs.items(option.seated, option.residency)
     others = {names[seat]: size for seat, size in asleep.items()}
-    return Peak(shape.gpus, gpu, over, names[worst], items, others)
+    return Peak(extent.gpus, gpu, over, names[worst], items, others)

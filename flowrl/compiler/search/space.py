@@ -26,7 +26,7 @@ class Block:
 
 
 @attrs.frozen(order=True)
-class Shape:
+class Extent:
     """How many GPUs of which block a pool has."""
 
     block: int
@@ -55,16 +55,16 @@ def sizes(block: Block) -> tuple[int, ...]:
     return tuple(within + [n * block.per_node for n in above])
 
 
-def pack(shapes: Sequence[Shape], blocks: Sequence[Block]) -> tuple[range, ...] | None:
+def pack(extents: Sequence[Extent], blocks: Sequence[Block]) -> tuple[range, ...] | None:
     """Return the ranks of each pool, or None if they don't fit.
 
     In each block the largest come first, equals in order: pools of whole nodes take the next nodes,
     smaller ones the first node with room. So no pool crosses a node that it could lie in.
     """
-    ranks: list[range] = [range(0)] * len(shapes)
+    ranks: list[range] = [range(0)] * len(extents)
     room = [[block.per_node] * block.nodes for block in blocks]
-    for i in sorted(range(len(shapes)), key=lambda i: -shapes[i].gpus):
-        block, free, gpus = blocks[shapes[i].block], room[shapes[i].block], shapes[i].gpus
+    for i in sorted(range(len(extents)), key=lambda i: -extents[i].gpus):
+        block, free, gpus = blocks[extents[i].block], room[extents[i].block], extents[i].gpus
         whole = max(1, -(-gpus // block.per_node))
         wanted = min(gpus, block.per_node)
         node = next((n for n, left in enumerate(free) if left >= wanted), len(free))

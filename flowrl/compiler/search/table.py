@@ -1,4 +1,4 @@
-"""Everything the search asks of the costs, asked once: by seat and shape, and by pool and shape."""
+"""Everything the search asks of the costs, asked once: of seats and pools, by extent."""
 
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -10,7 +10,7 @@ from flowrl.compiler.cost.memory import Residency
 from flowrl.compiler.cost.step import homes
 from flowrl.compiler.search.constraints import Constraints
 from flowrl.compiler.search.costs import RESIDENCIES, Costs, Seated
-from flowrl.compiler.search.space import Shape, blocks_of
+from flowrl.compiler.search.space import Extent, blocks_of
 from flowrl.compiler.search.terms import Option, Terms, fits, least, options
 from flowrl.compiler.tasks import Task, seats_of
 
@@ -50,28 +50,28 @@ class Table:
         self.options = cache(self._options)
         self.choices = cache(self._choices)
         self.floor = cache(self._floor)
-        self.shapes = cache(self._shapes)
+        self.extents = cache(self._extents)
         self.bring = cache(self._bring)
         self.fits = cache(self._fits)
         self.capacity = cache(self._capacity)
 
-    def ranks(self, shape: Shape) -> range:
-        """Return ranks of this shape; any others of it cost the same."""
-        first = self.blocks[shape.block].first
-        return range(first, first + shape.gpus)
+    def ranks(self, extent: Extent) -> range:
+        """Return ranks of this extent; any others of it cost the same."""
+        first = self.blocks[extent.block].first
+        return range(first, first + extent.gpus)
 
-    def _capacity(self, shape: Shape) -> tuple[int, int]:
+    def _capacity(self, extent: Extent) -> tuple[int, int]:
         """Return bytes of a GPU, and of host memory per GPU."""
-        return self.costs.capacity(self.ranks(shape))
+        return self.costs.capacity(self.ranks(extent))
 
-    def _options(self, seat: int, shape: Shape) -> tuple[Option, ...]:
-        its, ranks, fixed = self.seats[seat], self.ranks(shape), self.constraints
+    def _options(self, seat: int, extent: Extent) -> tuple[Option, ...]:
+        its, ranks, fixed = self.seats[seat], self.ranks(extent), self.constraints
         wanted = fixed.layouts.get(its)
         layouts = self.costs.layouts(its, ranks) if wanted is None else (wanted,)
         several = [
             Seated(its, layout, ranks, share)
             for layout in layouts
-            if layout.size == shape.gpus and fixed.lays_out(its, layout)
+            if layout.size == extent.gpus and fixed.lays_out(its, layout)
             for share in self.costs.cache_shares(its)
         ]
         allowed = self.costs.residencies(its)
@@ -82,13 +82,13 @@ class Table:
         tasks = [self.tasks[i] for i in self.work[seat]]
         return options(self.costs, tasks, several, allowed, tied=self.tied[seat])
 
-    def _choices(self, pool: tuple[int, ...], shape: Shape) -> tuple[Choices, ...] | None:
+    def _choices(self, pool: tuple[int, ...], extent: Extent) -> tuple[Choices, ...] | None:
         """Return what each seat of a pool may choose, or None if nothing fits.
 
         Left out are choices that don't fit even with the least of all others.
         """
-        capacity = self.capacity(shape)
-        every = [self._here(seat, pool, shape) for seat in pool]
+        capacity = self.capacity(extent)
+        every = [self._here(seat, pool, extent) for seat in pool]
         if not all(every):
             return None
         lows = [least(options) for options in every]
@@ -100,38 +100,38 @@ class Table:
             kept.append(_by_residency(fit))
         return tuple(kept)
 
-    def _here(self, seat: int, pool: tuple[int, ...], shape: Shape) -> list[Option]:
+    def _here(self, seat: int, pool: tuple[int, ...], extent: Extent) -> list[Option]:
         """Return the choices of a seat in a pool; alone, it need not make room."""
         beside = self.trainer[seat] in pool
-        every = [o for o in self.options(seat, shape) if beside or o.residency != "alias"]
+        every = [o for o in self.options(seat, extent) if beside or o.residency != "alias"]
         if len(pool) > 1:
             return every
         stays = {o.seated: o for o in every if o.residency == "resident"}
         return [o for o in every if not _needless(o, stays.get(o.seated, o))]
 
     def _floor(
-        self, pool: tuple[int, ...], shape: Shape, seat: int, residency: Residency | None
+        self, pool: tuple[int, ...], extent: Extent, seat: int, residency: Residency | None
     ) -> Terms:
         """Return the least of a seat's choices in a pool that may fit, by residency or of all."""
-        choices = self.choices(pool, shape)
+        choices = self.choices(pool, extent)
         assert choices is not None
         its = choices[pool.index(seat)]
         some = [o for r, options in its.items() if residency in (None, r) for o in options]
         return least(some)
 
-    def _shapes(self, pool: tuple[int, ...]) -> tuple[Shape, ...]:
-        """Return the shapes in which a pool may fit, the smallest first."""
-        allowed = self.constraints.shapes([self.seats[seat] for seat in pool], self.blocks)
-        fit = [shape for shape in allowed if self.choices(pool, shape) is not None]
-        return tuple(sorted(fit, key=lambda shape: (shape.gpus, shape.block)))
+    def _extents(self, pool: tuple[int, ...]) -> tuple[Extent, ...]:
+        """Return the extents in which a pool may fit, the smallest first."""
+        allowed = self.constraints.extents([self.seats[seat] for seat in pool], self.blocks)
+        fit = [extent for extent in allowed if self.choices(pool, extent) is not None]
+        return tuple(sorted(fit, key=lambda extent: (extent.gpus, extent.block)))
 
     def least_seconds(self, seat: int) -> float:
         """Return the seconds of a seat's tasks in the largest pool that it fits in by itself."""
-        shapes = self.shapes((seat,))
-        return sum(self.floor((seat,), shapes[-1], seat, None).seconds) if shapes else 0.0
+        extents = self.extents((seat,))
+        return sum(self.floor((seat,), extents[-1], seat, None).seconds) if extents else 0.0
 
-    def _fits(self, pool: tuple[Terms, ...], shape: Shape) -> bool:
-        return fits(pool, self.capacity(shape))
+    def _fits(self, pool: tuple[Terms, ...], extent: Extent) -> bool:
+        return fits(pool, self.capacity(extent))
 
     def _bring(self, source: Option, target: Option, near: Near, exact: bool) -> tuple[int, float]:
         """Return bytes over links and seconds to bring weights to a seat, or what they exceed."""

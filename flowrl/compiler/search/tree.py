@@ -1,4 +1,4 @@
-"""The tree of decisions: who shares a pool, its shape, then each seat's residency and layout."""
+"""The tree of decisions: who shares a pool, its extent, then each seat's residency and layout."""
 
 from collections.abc import Iterator
 from functools import cache
@@ -7,7 +7,7 @@ import attrs
 
 from flowrl.compiler.cost.memory import Residency
 from flowrl.compiler.cost.step import Slot, slots
-from flowrl.compiler.search.space import Shape, pack, partitions
+from flowrl.compiler.search.space import Extent, pack, partitions
 from flowrl.compiler.search.table import Choices, Near, Table
 from flowrl.compiler.search.terms import Option
 
@@ -29,18 +29,18 @@ class Partition:
 
 @attrs.frozen
 class Node:
-    """A placement decided so far: shapes of the first pools, then residencies, then layouts.
+    """A placement decided so far: extents of the first pools, then residencies, then layouts.
 
     Attributes:
         partition: which seats share a pool.
-        shapes: of its pools.
+        extents: of its pools.
         residencies: of the seats, in the order of `Tree.order`.
         options: of the seats, in that order.
         priced: for how many of the options it is known what bringing the weights costs.
     """
 
     partition: Partition
-    shapes: tuple[Shape, ...] = ()
+    extents: tuple[Extent, ...] = ()
     residencies: tuple[Residency, ...] = ()
     options: tuple[Option, ...] = ()
     priced: int = 0
@@ -48,7 +48,7 @@ class Node:
     @property
     def depth(self) -> int:
         """How many decisions were made."""
-        return len(self.shapes) + len(self.residencies) + len(self.options)
+        return len(self.extents) + len(self.residencies) + len(self.options)
 
 
 class Tree:
@@ -84,7 +84,7 @@ class Tree:
         )
 
     def roots(self) -> Iterator[Node]:
-        """Yield every way to share pools that the user allows, if each pool fits in some shape."""
+        """Yield every way to share pools that the user allows, if each pool fits in some extent."""
         table = self.table
         for groups in partitions(len(table.seats)):
             if not table.constraints.allow(table.seats, groups):
@@ -93,7 +93,7 @@ class Tree:
                 tuple(seat for seat, its in enumerate(groups) if its == group)
                 for group in range(max(groups) + 1)
             )
-            if all(table.shapes(pool) for pool in pools):
+            if all(table.extents(pool) for pool in pools):
                 yield Node(Partition(pools, groups, slots(table.tasks, table.seats, groups)))
 
     def complete(self, node: Node) -> bool:
@@ -102,8 +102,8 @@ class Tree:
 
     def children(self, node: Node) -> Iterator[Node]:
         """Yield the node with one more decision, in each way that is possible."""
-        if len(node.shapes) < len(node.partition.pools):
-            yield from self._with_shape(node)
+        if len(node.extents) < len(node.partition.pools):
+            yield from self._with_extent(node)
         elif len(node.residencies) < len(self.order):
             seat = self.order[len(node.residencies)]
             for residency in self.choices(node, seat):
@@ -116,25 +116,25 @@ class Tree:
                 if option.residency != "alias" or self._aliases(child, seat):
                     yield child
 
-    def _with_shape(self, node: Node) -> Iterator[Node]:
+    def _with_extent(self, node: Node) -> Iterator[Node]:
         room = self.room(node)
-        for shape in self.table.shapes(node.partition.pools[len(node.shapes)]):
-            shapes = (*node.shapes, shape)
-            if shape.gpus <= room and self.ranks(shapes) is not None:
-                yield attrs.evolve(node, shapes=shapes)
+        for extent in self.table.extents(node.partition.pools[len(node.extents)]):
+            extents = (*node.extents, extent)
+            if extent.gpus <= room and self.ranks(extents) is not None:
+                yield attrs.evolve(node, extents=extents)
 
     def room(self, node: Node) -> int:
         """Return the most GPUs that the next pool may have, so that later ones have some."""
-        later = node.partition.pools[len(node.shapes) + 1 :]
-        used = sum(shape.gpus for shape in node.shapes)
-        return self.gpus - used - sum(self.table.shapes(pool)[0].gpus for pool in later)
+        later = node.partition.pools[len(node.extents) + 1 :]
+        used = sum(extent.gpus for extent in node.extents)
+        return self.gpus - used - sum(self.table.extents(pool)[0].gpus for pool in later)
 
     def choices(self, node: Node, seat: int) -> Choices:
-        """Return what a seat may choose once its pool has a shape."""
+        """Return what a seat may choose once its pool has an extent."""
         number = node.partition.pool_of[seat]
         pool = node.partition.pools[number]
-        choices = self.table.choices(pool, node.shapes[number])
-        assert choices is not None, "a pool has only shapes that may fit"
+        choices = self.table.choices(pool, node.extents[number])
+        assert choices is not None, "a pool has only extents that may fit"
         return choices[pool.index(seat)]
 
     def source(self, node: Node, seat: int) -> tuple[Option, Near] | None:
@@ -143,12 +143,12 @@ class Tree:
         if trainer is None or len(node.options) <= max(self.place[seat], self.place[trainer]):
             return None
         a, b = (node.partition.pool_of[s] for s in (trainer, seat))
-        near = "same" if a == b else self.near(node.shapes, a, b)
+        near = "same" if a == b else self.near(node.extents, a, b)
         return node.options[self.place[trainer]], near
 
-    def _near(self, shapes: tuple[Shape, ...], a: int, b: int) -> Near:
-        where, node = self.ranks(shapes), self.table.costs.machines.node
-        assert where is not None, "only shapes that lie together are tried"
+    def _near(self, extents: tuple[Extent, ...], a: int, b: int) -> Near:
+        where, node = self.ranks(extents), self.table.costs.machines.node
+        assert where is not None, "only extents that lie together are tried"
         nodes = [{node(where[pool][0]), node(where[pool][-1])} for pool in (a, b)]
         return "node" if nodes[0] & nodes[1] else "apart"
 
@@ -160,5 +160,5 @@ class Tree:
         source, option = self.source(node, seat), node.options[self.place[seat]]
         return source is not None and self.table.costs.aliases(source[0].seated, option.seated)
 
-    def _ranks(self, shapes: tuple[Shape, ...]) -> tuple[range, ...] | None:
-        return pack(shapes, self.table.blocks)
+    def _ranks(self, extents: tuple[Extent, ...]) -> tuple[range, ...] | None:
+        return pack(extents, self.table.blocks)

@@ -34,9 +34,9 @@ def keys(tasks, costs, constraints, key=None):
             [s for s, g in zip(seats, groups, strict=True) if g == n]
             for n in range(max(groups) + 1)
         ]
-        for shapes in product(*(constraints.shapes(pool, blocks) for pool in members)):
-            ranks = pack(shapes, blocks)
-            gpus = sum(shape.gpus for shape in shapes)
+        for extents in product(*(constraints.extents(pool, blocks) for pool in members)):
+            ranks = pack(extents, blocks)
+            gpus = sum(extent.gpus for extent in extents)
             if ranks is None or gpus > (constraints.most_gpus or gpus):
                 continue
             fixed = slots(tasks, seats, groups)

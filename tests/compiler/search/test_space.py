@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from inline_snapshot import snapshot
 
 from flowrl.compiler.hardware import Machines
-from flowrl.compiler.search.space import Shape, blocks_of, pack, partitions, sizes
+from flowrl.compiler.search.space import Extent, blocks_of, pack, partitions, sizes
 
 
 def sizes_of(text):
@@ -37,9 +37,9 @@ def test_nodes_of_another_kind_or_size_are_another_block():
 @given(st.lists(st.sampled_from([1, 2, 4, 8, 16, 24]), min_size=1, max_size=6))
 def test_packed_pools_are_apart_and_cross_no_node_that_they_could_lie_in(gpus):
     machines = Machines.parse("5x8xH100")
-    shapes = [Shape(0, n) for n in gpus]
+    extents = [Extent(0, n) for n in gpus]
 
-    ranks = pack(shapes, blocks_of(machines))
+    ranks = pack(extents, blocks_of(machines))
 
     assert (ranks is not None) == (sum(gpus) <= 40)
     if ranks is not None:
@@ -52,8 +52,8 @@ def test_packed_pools_are_apart_and_cross_no_node_that_they_could_lie_in(gpus):
 def test_pools_of_other_sizes_take_whole_nodes_for_themselves():
     blocks = blocks_of(Machines.parse("3x8xH100"))
 
-    assert pack([Shape(0, 4), Shape(0, 12)], blocks) == (range(16, 20), range(12))
-    assert pack([Shape(0, 5), Shape(0, 5), Shape(0, 5), Shape(0, 5)], blocks) is None
+    assert pack([Extent(0, 4), Extent(0, 12)], blocks) == (range(16, 20), range(12))
+    assert pack([Extent(0, 5), Extent(0, 5), Extent(0, 5), Extent(0, 5)], blocks) is None
 
 
 def test_partitions_are_counted_by_bell():
