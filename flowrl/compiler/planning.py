@@ -1,6 +1,7 @@
 """From a program and a target to pools, layouts and the lowered graph."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
 import attrs
 
@@ -16,6 +17,9 @@ from flowrl.ir.plan import Pool
 
 Decided = Callable[[tuple[Seat, ...]], Constraints]
 """What the user has decided about these seats."""
+
+ALONE: Mapping[str, str] = MappingProxyType({})
+"""Data and rewards share no pool with models."""
 
 
 @attrs.frozen(eq=False)
@@ -42,13 +46,17 @@ class Planned:
         return ModelCosts(self.target, self.tasks)
 
 
-def plan_step(graph: Graph, target: Target, decided: Decided) -> Planned:
+def plan_step(
+    graph: Graph, target: Target, decided: Decided, homes: Mapping[str, str] = ALONE
+) -> Planned:
     """Choose pools, layouts and residencies for a program, and lower it for them.
 
     Args:
         graph: the program's, as traced.
         target: machines, models, work and speeds.
         decided: gives the user's constraints.
+        homes: the pools that the user gives to `data` and `reward`; without one, either lives in
+            the pool `data`.
 
     Raises:
         ProgramError: nothing fits; it is itemised, with the cheapest fix.
@@ -57,21 +65,24 @@ def plan_step(graph: Graph, target: Target, decided: Decided) -> Planned:
     simple = split_losses(simplify(graph, Cluster()), Cluster())
     tasks = tasks_of(simple, target.workload)
     found = search(tasks, target, decided(seats_of(tasks)))
-    cluster = placed(found)
+    cluster = placed(found, homes)
     lowered = compile_graph(graph, cluster)
     return Planned(target, tasks_of(lowered, target.workload), found, cluster, lowered)
 
 
-def placed(found: Found) -> Cluster:
-    """Return a placement as pools; data and rewards have one of their own, without GPUs."""
+def placed(found: Found, homes: Mapping[str, str] = ALONE) -> Cluster:
+    """Return a placement as pools; data and rewards may have pools of their own, without GPUs."""
+    others: dict[str, list[str]] = {}
+    for role in OTHER_ROLES:
+        others.setdefault(homes.get(role, "data"), []).append(role)
     pools = [
         Pool(
             pool.name,
             len(pool.ranks),
-            tuple(map(str, pool.seats)),
+            (*map(str, pool.seats), *others.pop(pool.name, ())),
             {str(seat): str(found.seats[seat].layout) for seat in pool.seats},
             pool.ranks[0],
         )
         for pool in found.pools
     ]
-    return Cluster((*pools, Pool("data", 0, OTHER_ROLES)))
+    return Cluster((*pools, *(Pool(name, 0, tuple(roles)) for name, roles in others.items())))

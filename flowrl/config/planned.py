@@ -19,4 +19,5 @@ def plan_run(run: RunFile) -> tuple[Traced, Planned]:
     graph = simplify(traced.graph, Cluster())
     check_run(run, graph, traced.program.inputs)
     target = target_of(run, graph)
-    return traced, plan_step(traced.graph, target, lambda seats: constraints_of(run, seats))
+    homes = {role: name for name, spec in run.cluster.pools.items() for role in spec.roles}
+    return traced, plan_step(traced.graph, target, lambda seats: constraints_of(run, seats), homes)

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from difflib import unified_diff
 from pathlib import Path
 
+from flowrl.compiler.cluster import OTHER_ROLES
 from flowrl.compiler.emit import emit
 from flowrl.compiler.forecast import Forecast, Occupancy, TaskForecast, forecast
 from flowrl.compiler.planning import Planned
@@ -136,7 +137,10 @@ def _pools(plan: Planned) -> Iterator[str]:
             (str(seat), its) for seat, its in plan.found.seats.items() if its.pool == pool.name
         ]
         rows = [(f"  {seat}", str(its.layout), its.residency) for seat, its in seats]
-        yield from table(rows or [(f"  {', '.join(pool.roles)}",)])
+        yield from table(rows)
+        others = [role for role in pool.roles if role in OTHER_ROLES]
+        if others:
+            yield f"  {', '.join(others)}"
     yield from unused_lines(plan)
 
 

@@ -155,6 +155,28 @@ def test_pools_of_the_run_file_are_kept():
     ] == "fsdp4"
 
 
+@pytest.mark.parametrize(
+    ("pools", "found"),
+    [
+        ({"all": "policy reference"}, {"data": "data reward"}),
+        ({"all": "policy reference data"}, {"all": "data", "data": "reward"}),
+        ({"all": "policy reference", "host": "data reward"}, {"host": "data reward"}),
+        ({"data": "policy reference"}, {"data": "data reward"}),
+    ],
+)
+def test_data_and_rewards_live_where_the_run_file_says(pools, found):
+    sets = [f"cluster.pools.{name}={{roles={roles.split()}}}" for name, roles in pools.items()]
+
+    plan = planned(example("grpo"), (*settings("8xH100", None), *sets))
+
+    homes = {
+        pool.name: " ".join(role for role in pool.roles if role in ("data", "reward"))
+        for pool in plan.cluster.pools
+    }
+    assert {name: roles for name, roles in homes.items() if roles} == found
+    assert len(homes) == len(plan.cluster.pools)
+
+
 def test_residencies_of_the_run_file_are_kept():
     pool = (
         "cluster.pools.all={roles=['policy', 'reference', 'data', 'reward'], "
@@ -180,8 +202,8 @@ def test_a_residency_that_no_placement_can_keep():
         plan_text(example("grpo"), (*settings("8xH100", None), pool))
 
     assert str(refused.value) == snapshot("""\
-no placement on 8xH100 keeps what is fixed: policy.generate in the pool all, reference.score in the pool all, policy.train in the pool all, train over fsdp and dp only, score over fsdp and dp only, policy.train drop
-help: check that pools have their layouts' sizes, and that the GPUs suffice for all\
+`policy.train` has the residency `drop`, but no other seat trains its weights to bring them anew
+help: let it be `resident`, or go to host memory with `offload`\
 """)
 
 

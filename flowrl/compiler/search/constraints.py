@@ -73,7 +73,7 @@ class Constraints:
         return ", ".join(parts)
 
     def check(self, seats: Sequence[Seat]) -> None:
-        """Raise RunFileError if a decision is for none of the seats, or for a pool without any."""
+        """Raise RunFileError if a decision is for none of the seats, or can't be kept."""
         pools = sorted(set(self.pools.values()))
         for name in sorted({*self.gpus, *self.kinds} - set(pools)):
             raise RunFileError(
@@ -86,6 +86,14 @@ class Constraints:
                 f"`{seat}` is placed, but no op of the program uses it{nearest(str(seat), known)}",
                 hint=f"the program uses {', '.join(known)}",
             )
+        trained = {seat.role for seat in seats if seat.use == "train"}
+        for seat, residency in self.residencies.items():
+            if residency in ("drop", "alias") and (seat.use == "train" or seat.role not in trained):
+                raise RunFileError(
+                    f"`{seat}` has the residency `{residency}`, but no other seat trains its "
+                    "weights to bring them anew",
+                    hint="let it be `resident`, or go to host memory with `offload`",
+                )
 
     def allow(self, seats: Sequence[Seat], groups: Sequence[int]) -> bool:
         """Return whether seats may share pools so; `groups` is the pool of each, by number."""
