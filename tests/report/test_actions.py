@@ -57,7 +57,7 @@ def test_seats_that_are_alone_in_their_pools_make_no_room():
     (head, *rows) = residency_lines(alone)
 
     assert head.split() == ["before", "times", "what", "happens", "seconds"]
-    assert [row.partition("  ")[0] for row in rows] == ["%3 generate policy"]
+    assert [row.partition("  ")[0] for row in rows] == ["%1 generate policy"]
     assert "gets its weights by %0" in rows[0]
 
 
