@@ -78,6 +78,9 @@ class TrainerTable:
     """Most tokens, prompt and completion, in a forward pass; it bounds memory, not results."""
     packing: Literal["packed", "padded"] | None = None
     """Layout of a microbatch; padded on a CPU and packed on a GPU if not given."""
+    checkpointing: bool = False
+    """Layers keep their input only, and run forward again before their backward: less memory, more
+    time, the same results."""
     shard: Literal["none", "fsdp2"] = "none"
     """`none`: weights are whole. `fsdp2`: weights, gradients and
     optimizer state are divided over its workers, which share the rows of each microbatch out."""
@@ -286,8 +289,6 @@ class EvalTable:
 class RoleWorkloadTable:
     """How `flowrl plan` takes a role to be run, where `[engines]` doesn't say it."""
 
-    checkpointing: bool = False
-    """Layers keep their input only, and run forward again before their backward."""
     sequences: Positive | None = None
     """Most sequences that an engine runs at once; as many as its cache holds if not given."""
     kv_share: Mass = 0.9

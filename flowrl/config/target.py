@@ -113,7 +113,7 @@ def _settings(run: RunFile, role: str) -> Settings:
         kv_bytes=weight,
         microbatch_tokens=engines.train.tokens_per_microbatch,
         head_tokens=min(Settings().head_tokens, engines.train.tokens_per_microbatch),
-        checkpointing=expected.checkpointing,
+        checkpointing=engines.train.checkpointing,
         sequences=expected.sequences or together,
         kv_share=expected.kv_share,
     )

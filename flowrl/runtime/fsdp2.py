@@ -8,6 +8,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
+from flowrl.runtime.layers import layers_of
 from flowrl.runtime.ranks import Fsdp2, Ranks
 
 
@@ -16,16 +17,14 @@ def shard(root: nn.Module, model: nn.Module, fsdp: Fsdp2, ranks: Ranks, device: 
 
     Args:
         root: what is called; it has the model.
-        model: of transformers: it knows its layers by the name of their class.
+        model: of transformers.
         fsdp: how.
         ranks: all of them get a chunk.
         device: where a chunk lives, and what is gathered.
     """
     kind = torch.device(device).type
     mesh = init_device_mesh(kind, (ranks.count,))
-    names = set(getattr(model, "_no_split_modules", None) or ())
-    layers = [module for module in model.modules() if type(module).__name__ in names]
-    for layer in layers:
+    for layer in layers_of(model):
         fully_shard(layer, mesh=mesh, reshard_after_forward=fsdp.reshard_after_forward)
     fully_shard(root, mesh=mesh, reshard_after_forward=True)
     for unit in units(root):

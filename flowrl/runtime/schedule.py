@@ -36,6 +36,7 @@ class TrainerOptions:
         max_grad_norm: gradients of a larger norm are scaled down to it; inf is off.
         tokens_per_microbatch: context and response tokens that go through the model together.
         packing: how rows lie in a microbatch; by default "padded" on a CPU, "packed" elsewhere.
+        checkpointing: layers keep their input only, and run forward again before their backward.
         start_step: before this step of the run no weight changes (a critic learns first).
     """
 
@@ -51,6 +52,7 @@ class TrainerOptions:
     max_grad_norm: float = 1.0
     tokens_per_microbatch: int = 4096
     packing: Packing | None = None
+    checkpointing: bool = False
     start_step: int = 0
 
     def __attrs_post_init__(self) -> None:

@@ -52,6 +52,7 @@ def role_setup(run: RunFile, role: str) -> RoleSetup:
             total_steps=run.train.steps,
             tokens_per_microbatch=train.tokens_per_microbatch,
             packing=train.packing,
+            checkpointing=train.checkpointing,
         ),
         fsdp=Fsdp2(train.reshard_after_forward) if train.shard == "fsdp2" else None,
     )

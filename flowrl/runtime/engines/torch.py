@@ -63,6 +63,7 @@ class TorchTrainer(TorchScorer):
             role=role,
             ranks=ranks,
             fsdp=fsdp,
+            checkpointing=options.checkpointing,
         )
         self.model.requires_grad_(True)
         self.optimizer = torch.optim.AdamW(

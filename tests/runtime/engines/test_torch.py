@@ -66,6 +66,20 @@ def test_two_passes_give_the_gradient_of_one(model_folder, batch):
     assert_close(after[0], after[1], rtol=0, atol=1e-12)
 
 
+def test_checkpointed_layers_run_again_and_give_the_same(model_folder, batch):
+    loss, outputs = losses(batch)["batch statistic"]
+    after, runs = [], []
+    for on in (False, True):
+        trainer = trainer_of(model_folder("llama"), checkpointing=on)
+        runs.append([])
+        trainer.model.model.layers[0].mlp.register_forward_pre_hook(lambda *_: runs[-1].append(1))
+        trainer.update(batch, outputs, 1.0, loss, step=0)
+        after.append(trainer.weights())
+
+    assert_close(after[1], after[0], rtol=0, atol=1e-12)
+    assert list(map(len, runs)) == [2, 3]  # two passes; the second runs again
+
+
 def test_an_update_lowers_the_loss_and_new_is_what_forward_gave(model_folder, batch):
     loss, outputs = losses(batch)["token mean"]
     trainer = trainer_of(model_folder("llama"), eps=1e-8, learning_rate=1e-3)

@@ -104,7 +104,7 @@ def assert_same(found, expected, tolerance=1e-10):
     [
         (2, None, {"packing": "packed"}, "token mean"),
         (3, None, {}, "batch statistic"),
-        (2, None, {"tokens_per_microbatch": 1000}, "pairs"),
+        (2, None, {"tokens_per_microbatch": 1000, "checkpointing": True}, "pairs"),
         (2, "lm+value", {}, ""),
     ],
 )
