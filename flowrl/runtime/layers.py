@@ -20,6 +20,6 @@ def checkpoint_layers(model: nn.Module) -> None:
     Source: Chen et al. 2016, arXiv:1604.06174.
     """
     for layer in layers_of(model):
-        layer.forward = partial(  # type: ignore[method-assign]
+        layer.forward = partial(
             checkpoint, layer.forward, use_reentrant=False, preserve_rng_state=False
         )
