@@ -43,7 +43,6 @@ class Simulation:
         steps: seconds of each step, the time that it was run to its end.
         elapsed: seconds of all, with what failures took.
         lost: seconds that failures took: of steps that were not ended, and of restarts.
-        failures: how many.
         busy: of each pool with GPUs, the share of its workers' time that they did something.
         workers: of each pool.
         spans: what was done when.
@@ -156,17 +155,12 @@ class _Run:
         """Draw when the next worker dies, and which: GPUs fail independently, at one rate."""
         if self.failures is None:
             return
-        names = [
-            (pool.name, i)
-            for pool in self.planned.cluster.pools
-            for i in range(self.work.workers(pool))
-        ]
-        gpus = [p.gpus / self.work.workers(p) for p in self.planned.cluster.pools]
-        of = dict(zip((p.name for p in self.planned.cluster.pools), gpus, strict=True))
-        weights = [of[name] for name, _ in names]
-        rate = sum(weights) / self.failures.mean_seconds
-        at = self.world.now + self.world.rng.expovariate(rate)
-        self.world.death = at, self.world.rng.choices(names, weights)[0]
+        pools = self.planned.cluster.pools
+        workers = [(pool, i) for pool in pools for i in range(self.work.workers(pool))]
+        gpus = [pool.gpus / self.work.workers(pool) for pool, _ in workers]
+        at = self.world.now + self.world.rng.expovariate(sum(gpus) / self.failures.mean_seconds)
+        pool, index = self.world.rng.choices(workers, gpus)[0]
+        self.world.death = at, (pool.name, index)
 
     def _rounds(self) -> int:
         """Draw the rounds of a step's `sample_until`, whose mean is the workload's."""

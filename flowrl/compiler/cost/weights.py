@@ -5,11 +5,10 @@ from math import ceil
 
 import attrs
 
+from flowrl.compiler.layouts.division import tp_dim
+from flowrl.compiler.layouts.sharding import FIRST
 from flowrl.compiler.shapes import ModelShape, Parameter, ParameterKind
 from flowrl.ir.layout import Layout
-
-WHOLE = (ParameterKind.NORM, ParameterKind.LATENT, ParameterKind.ROUTER, ParameterKind.SCORE)
-"""What tensor parallelism does not divide."""
 
 
 @attrs.frozen
@@ -46,13 +45,12 @@ def counts(shape: ModelShape) -> Counts:
 
 def _place(parameter: Parameter) -> str:
     if parameter.layer is None:
-        before = (ParameterKind.EMBEDDING, ParameterKind.POSITIONS)
-        return "first" if parameter.kind in before else "last"
+        return "first" if parameter.kind in FIRST else "last"
     if parameter.experts is not None:
         return "experts"
     if parameter.kind in (ParameterKind.KEY, ParameterKind.VALUE):
         return "keys"
-    return "whole" if parameter.kind in WHOLE else "divided"
+    return "whole" if tp_dim(parameter) is None else "divided"
 
 
 def batches(layout: Layout) -> int:
