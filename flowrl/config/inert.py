@@ -2,7 +2,9 @@
 
 from collections.abc import Iterator
 
+from flowrl.config.ranks import divided, home
 from flowrl.config.run_file import RunFile
+from flowrl.config.schema import PoolSpec
 from flowrl.config.structure import KeyPath, dotted
 from flowrl.ir.graph import Graph
 from flowrl.ir.types import ModelType
@@ -17,6 +19,7 @@ def inert_keys(run: RunFile, graph: Graph) -> list[str]:
         graph: the program's, simplified.
     """
     found = [*_optimizers(run, graph), *_generators(run, graph), *_rewards(run, graph)]
+    found += _shards(run)
     if run.cluster.executor == "local" and run.cluster.pools:
         found.append((("cluster", "pools"), '`cluster.executor` is "local", one process'))
     return [f"[{dotted(p)}] changes nothing: {why} ({_place(run, p)})." for p, why in found]
@@ -45,6 +48,14 @@ def _rewards(run: RunFile, graph: Graph) -> Iterator[tuple[KeyPath, str]]:
     for name in run.reward.functions:
         if name not in scored:
             yield ("reward", name), "the program doesn't score by it"
+
+
+def _shards(run: RunFile) -> Iterator[tuple[KeyPath, str]]:
+    pools = run.cluster.pools or {"main": PoolSpec()}
+    for role in divided(run.engines) if run.cluster.executor == "ray" else ():
+        pool = home(pools, role)
+        if pools[pool].workers == 1:
+            yield ("engines", role, "train", "shard"), f"pool `{pool}` has one worker"
 
 
 def _roles(graph: Graph, kind: type[ModelOp]) -> set[str]:

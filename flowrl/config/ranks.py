@@ -1,8 +1,8 @@
 """What a run file says of ranks: workers that run one model together."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
-from flowrl.config.schema import Tables
+from flowrl.config.schema import EnginesTable, PoolSpec, Tables
 from flowrl.config.structure import KeyPath, Problem
 from flowrl.ir.layout import Layout
 
@@ -10,11 +10,19 @@ from flowrl.ir.layout import Layout
 def ranks_fit(tables: Tables) -> Iterator[Problem]:
     """Yield pools that can't divide a model over their workers as `[engines]` wants it."""
     pools = tables.cluster.pools
+    for role in divided(tables.engines) if pools else ():
+        yield from _misfits(tables, role, home(pools, role))
+
+
+def divided(engines: EnginesTable) -> list[str]:
+    """Return the roles whose weights are to be divided over the workers of their pool."""
+    return [role for role, table in engines.roles.items() if table.train.shard == "fsdp2"]
+
+
+def home(pools: Mapping[str, PoolSpec], role: str) -> str:
+    """Return the pool where a role is run forward and trained."""
     homes = {claim: pool for pool, spec in pools.items() for claim in spec.roles}
-    for role, engines in tables.engines.roles.items():
-        if pools and engines.train.shard == "fsdp2":
-            pool = homes.get(f"{role}.train", homes.get(role, next(iter(pools))))
-            yield from _misfits(tables, role, pool)
+    return homes.get(f"{role}.train", homes.get(role, next(iter(pools))))
 
 
 def _misfits(tables: Tables, role: str, pool: str) -> Iterator[Problem]:

@@ -64,3 +64,14 @@ def test_pools_on_ray_are_read(load):
     lines = said(load(ADDED, "cluster.executor=ray", "reward.reward=reward.py:exact"))
 
     assert not any("[cluster.pools]" in line for line in lines)
+
+
+def test_what_one_worker_would_divide_is_said(load):
+    text = "[cluster]\nexecutor = 'ray'\n[engines.policy.train]\nshard = 'fsdp2'\n"
+    pool = "[cluster.pools.train]\nroles = ['policy']\nworkers = 2\n"
+
+    (line,) = (line for line in said(load(text)) if "shard" in line)
+    assert line == snapshot(
+        "[engines.policy.train.shard] changes nothing: pool `main` has one worker (run.toml:23)."
+    )
+    assert not any("shard" in line for line in said(load(text + pool)))
