@@ -115,8 +115,8 @@ class Controller:
 
     def ask_all(self, pool: str, method: str, *args: Any) -> Any:
         """Have all that hold a pool's values do the same; wait for the reply of the first."""
-        reply, *_ = self.tell_all(self.holders[pool], method, *args)
-        return self.instructions.wait(reply, pool)
+        lines = self.holders[pool]
+        return self.instructions.wait(self.tell_all(lines, method, *args)[0], lines[0])
 
     def call(self, function: Callable[..., Any], *args: Any) -> Any:
         """Have all that have the first value compute `function(*args)`."""

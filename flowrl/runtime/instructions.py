@@ -65,14 +65,13 @@ class Instructions:
 
     def ask(self, line: Line, method: str, *args: Any) -> Any:
         """Return a worker's reply, waiting for all that was told before it."""
-        return self.wait(self.tell(line, (), method, *args), line.pool)
+        return self.wait(self.tell(line, (), method, *args), line)
 
-    def wait(self, reply: Any, pool: str) -> Any:
-        """Return a reply, waiting for all that was told to its pool: one may wait for another."""
-        told = [r for call in self.pending if call.line.pool == pool for r in _several(call.reply)]
+    def wait(self, reply: Any, line: Line) -> Any:
+        """Return a worker's reply, waiting for the rest of its pool too: it may wait for them."""
+        rest = [c for c in self.pending if c.line.pool == line.pool and c.line is not line]
         try:
-            self.replies.get(told)
-            return self.replies.get(reply)
+            return self.replies.get([*(r for c in rest for r in _several(c.reply)), reply])[-1]
         except Exception:
             self.settle()
             raise

@@ -161,8 +161,19 @@ def divided(policy: fl.Model, prompts: fl.Prompts):
     return policy, stats
 
 
-def test_the_error_of_one_rank_is_told_while_the_others_wait(model_folder, tokenizer, pools):
-    traced = fl.trace(divided)
+@fl.program
+def chosen(policy: fl.Model, prompts: fl.Prompts):
+    """Ask for a number of what the ranks do not finish."""
+    policy, stats = divided(policy, prompts)
+    told = ops.cond(stats["policy/loss"] > 0.0, lambda: 1.0, lambda: 2.0)
+    return policy, stats | {"told": told}
+
+
+@pytest.mark.parametrize("program", [divided, chosen])
+def test_the_error_of_one_rank_is_told_while_the_others_wait(
+    program, model_folder, tokenizer, pools
+):
+    traced = fl.trace(program)
     roles = {
         role: attrs.evolve(setup, fsdp=Fsdp2())
         for role, setup in steps.roles(traced, model_folder).items()
