@@ -1,6 +1,7 @@
 """Steps of a run file's plan, simulated: seconds beside the plan's, what pools do, what is lost."""
 
 from collections.abc import Iterator, Sequence
+from math import inf
 from pathlib import Path
 
 from flowrl.compiler.planning import Planned
@@ -10,6 +11,9 @@ from flowrl.simulate import RESTART, Failures, Simulation, simulate
 from flowrl.simulate.perfetto import write_trace
 
 HOUR = 3600
+
+MOST_FAILURES = 5
+"""Expected failures in a step, up to which steps are simulated: one in 150 tries ends then."""
 
 
 def simulation_text(
@@ -38,6 +42,8 @@ def simulation_text(
     _check(steps, failures, restart)
     traced, plan = traced_and_planned(file, sets)
     failing = Failures(failures * HOUR, restart) if failures else None
+    if failing is not None:
+        _check_ends(plan, failing)
     done = simulate(plan, traced.inputs, steps, seed, failing)
     if trace is not None:
         _write(done, trace)
@@ -55,12 +61,23 @@ def _write(done: Simulation, trace: Path) -> None:
 def _check(steps: int, failures: float | None, restart: float) -> None:
     """Refuse numbers that make no simulation."""
     wrong = [
-        f"`--{name} {value:g}` must be above 0"
+        f"`--{name} {value:g}` must be a number above 0"
         for name, value in (("steps", steps), ("failures", failures), ("restart", restart))
-        if value is not None and value <= 0
+        if value is not None and not 0 < value < inf
     ]
     if wrong:
         raise RunFileError("; ".join(wrong), hint="`flowrl simulate --help` says what they are")
+
+
+def _check_ends(plan: Planned, failing: Failures) -> None:
+    """Refuse failures of which hardly a step would end: each begins anew after every one."""
+    expected = plan.found.seconds * plan.found.gpus / failing.mean_seconds
+    if expected > MOST_FAILURES:
+        raise RunFileError(
+            f"`--failures {failing.mean_seconds / HOUR:g}` is {expected:.3g} failures in a step of "
+            f"{plan.found.seconds:.3g} s on {plan.found.gpus} GPUs: hardly one would end",
+            hint="give the hours between failures of one GPU: 50000 on H100s",
+        )
 
 
 def _lines(plan: Planned, done: Simulation, seed: int, trace: Path | None) -> Iterator[str]:

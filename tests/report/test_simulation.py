@@ -1,6 +1,7 @@
 """`flowrl simulate`: a run file's steps, beside what its plan predicts."""
 
 import json
+from math import inf, nan
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,22 @@ def test_numbers_that_make_no_simulation():
         simulation_text(GRPO, SETS, steps=0, failures=-1.0)
 
     assert str(refused.value) == snapshot("""\
-`--steps 0` must be above 0; `--failures -1` must be above 0
+`--steps 0` must be a number above 0; `--failures -1` must be a number above 0
 help: `flowrl simulate --help` says what they are\
+""")
+
+
+@pytest.mark.parametrize("number", [{"failures": inf}, {"failures": nan}, {"restart": nan}])
+def test_numbers_that_are_none_make_no_simulation(number):
+    with pytest.raises(RunFileError, match="must be a number above 0"):
+        simulation_text(GRPO, SETS, **number)
+
+
+def test_failures_of_which_no_step_would_end_are_refused():
+    with pytest.raises(RunFileError) as refused:
+        simulation_text(GRPO, SETS, failures=1e-6)
+
+    assert str(refused.value) == snapshot("""\
+`--failures 1e-06` is 5.84e+04 failures in a step of 26.3 s on 8 GPUs: hardly one would end
+help: give the hours between failures of one GPU: 50000 on H100s\
 """)
