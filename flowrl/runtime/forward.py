@@ -1,8 +1,7 @@
 """The one place where a model runs forward over whole sequences, for scorers and trainers."""
 
 import json
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import attrs
@@ -14,11 +13,11 @@ from flowrl.functional.packing import pack
 from flowrl.functional.ragged import Ragged
 from flowrl.runtime.engine import Outputs, Sequences
 from flowrl.runtime.heads import CLASSES, head_module
+from flowrl.runtime.language import LANGUAGE, full_precision, language_outputs
 from flowrl.runtime.places import ranges
 
 Packing = Literal["packed", "padded"]
 
-LANGUAGE = ("logprobs", "entropy", "collision")
 PER_ROW = ("rewards", "end_values")
 
 
@@ -170,85 +169,10 @@ def write(batch: Sequences, begins: Tensor, size: int) -> Tensor:
     return flat
 
 
-def language_outputs(
-    model: nn.Module,
-    inputs: dict[str, Any],
-    places: Tensor,
-    last: Tensor,
-    tokens: Tensor,
-    outputs: Sequence[str],
-    temperature: float,
-) -> Outputs:
-    """Return a language model's outputs, and its value head's, of one forward.
-
-    The model's forward makes the logits, with its scaling and capping; only its head sees less:
-    nothing, if no output is of the logits.
-
-    Args:
-        model: a language model.
-        inputs: what its forward takes.
-        places: i64[token], where the flattened lines predict each token.
-        last: i64[row], where they have each row's last token.
-        tokens: i64[token].
-        outputs: names.
-        temperature: of the softmax.
-    """
-    spoken = [name for name in outputs if name in LANGUAGE]
-    read_at = torch.cat([places, last]) if "end_values" in outputs else places
-    shown = len(tokens) if spoken else 0
-    with head_reads(model.get_output_embeddings(), read_at, shown) as read:  # type: ignore[operator]
-        logits = full_precision(model(**inputs).logits[0])
-    made = token_outputs(logits, tokens, spoken, temperature) if spoken else {}
-    if "values" in outputs or "end_values" in outputs:
-        numbers = full_precision(model.value_head(read[0]))[:, 0]  # type: ignore[operator]
-        values = {"values": numbers[: len(tokens)], "end_values": numbers[len(tokens) :]}
-        made |= {name: x for name, x in values.items() if name in outputs}
-    return made
-
-
-@contextmanager
-def head_reads(head: nn.Module, places: Tensor, shown: int) -> Iterator[list[Tensor]]:
-    """Let `head` see only the first `shown` of some places of states [line, position, hidden].
-
-    Yields:
-        A list that gets f[place, hidden], the states at these places.
-    """
-    read: list[Tensor] = []
-
-    def choose(_: nn.Module, arguments: tuple[Tensor]) -> Tensor:
-        states = arguments[0].flatten(0, 1)[places]
-        read.append(states)
-        return states[:shown][None]
-
-    hook = head.register_forward_pre_hook(choose)
-    try:
-        yield read
-    finally:
-        hook.remove()
-
-
-def token_outputs(
-    logits: Tensor, tokens: Tensor, outputs: Sequence[str], temperature: float
-) -> Outputs:
-    """Return `logprobs`, `entropy` and `collision` of softmax(logits / temperature)."""
-    log_p = torch.log_softmax(logits / temperature, -1)
-    made = {"logprobs": log_p.gather(-1, tokens[:, None])[:, 0]}
-    if "entropy" in outputs:
-        made["entropy"] = -(log_p.exp() * log_p).sum(-1)
-    if "collision" in outputs:
-        made["collision"] = (2 * log_p).exp().sum(-1)
-    return {name: made[name] for name in outputs}
-
-
 def numbers_of(model: nn.Module, inputs: dict[str, Any]) -> Tensor:
     """Return the head's number at every place of the flattened lines."""
     hidden = model.base_model(**inputs).last_hidden_state.flatten(0, 1)  # type: ignore[operator]
     return full_precision(head_module(model)(hidden))[:, 0]
-
-
-def full_precision(tensor: Tensor) -> Tensor:
-    """Return float64 as it is and all else as float32."""
-    return tensor if tensor.dtype == torch.float64 else tensor.float()
 
 
 def empty_outputs(model: nn.Module, outputs: Sequence[str]) -> Outputs:

@@ -5,7 +5,7 @@ import torch
 
 import flowrl as fl
 from flowrl import ops
-from flowrl.runtime.forward import token_outputs
+from flowrl.runtime.language import token_outputs
 from tests.runtime import steps
 
 

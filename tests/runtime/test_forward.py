@@ -42,6 +42,30 @@ def test_logprobs_are_those_of_each_sequence_alone(model_folder, batch, architec
     assert_close(got["entropy"], torch.cat([row[1] for row in expected]), rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("architecture", [*ARCHITECTURES, "gpt_neox", "opt"])
+def test_logits_made_in_chunks_give_the_same_values_and_gradients(
+    model_folder, batch, architecture, monkeypatch
+):
+    model = load_model(ModelSpec(model_folder(architecture), dtype="float64"))
+    widths, found = [], []
+    model.get_output_embeddings().register_forward_hook(
+        lambda _, __, logits: widths.append(logits.shape[-2])
+    )
+    for most in (4096, 4):
+        monkeypatch.setattr("flowrl.runtime.language.HEAD_TOKENS", most)
+        made = forward_outputs(model, batch, ["logprobs", "entropy"], 0.7, "padded")
+        (made["logprobs"].sum() + (made["entropy"] ** 2).sum()).backward()
+        gradients = {name: p.grad.clone() for name, p in model.named_parameters()}
+        model.zero_grad()
+        found.append((made, gradients))
+
+    assert_close(found[1], found[0], rtol=0, atol=1e-12)
+    tokens = int(batch.tokens.lengths[0].sum())
+    assert widths[0] == tokens
+    assert max(widths[1:]) == 4
+    assert sum(widths[1:]) == 2 * tokens  # forward, and again backward
+
+
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("packing", ["packed", "padded"])
 def test_no_gradient_leaks_from_one_sequence_into_another(

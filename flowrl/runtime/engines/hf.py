@@ -13,7 +13,7 @@ from transformers import DynamicCache
 
 from flowrl.errors import EngineError
 from flowrl.runtime.engine import Completion, Request, Sampling
-from flowrl.runtime.forward import full_precision
+from flowrl.runtime.language import full_precision
 from flowrl.runtime.models import ModelSpec, check_weights, load_model
 from flowrl.runtime.sampling import check_sampling, sample, uniforms
 from flowrl.runtime.stopping import Stops

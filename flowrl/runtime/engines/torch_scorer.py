@@ -11,8 +11,9 @@ from torch import Tensor, nn
 from flowrl.errors import EngineError
 from flowrl.ops.model import Head
 from flowrl.runtime.engine import Outputs, Sequences
-from flowrl.runtime.forward import Forward, Packing, full_precision, keeps_rows_apart
+from flowrl.runtime.forward import Forward, Packing, keeps_rows_apart
 from flowrl.runtime.fsdp2 import laid_as, shard, units, whole
+from flowrl.runtime.language import full_precision
 from flowrl.runtime.layers import checkpoint_layers
 from flowrl.runtime.microbatches import Microbatch, split_rows, whole_batch
 from flowrl.runtime.models import ModelSpec, load_model, weights_of
