@@ -17,6 +17,9 @@ HOST_BYTES_PER_GPU = 128 * 2**30
 LATENCY = {"copy": 2e-6, "nvlink": 3.4e-6, "pcie": 5.7e-6, "network": 14e-6}
 """Seconds before the first byte: a kernel's launch; NCCL's rings (its `src/graph/tuning.cc`)."""
 
+MOST_GPUS = 16_384
+"""What a term may name; a search over more would take hours."""
+
 TERM = re.compile(r"(?:(?:(\d+)\s*x\s*)?(\d+)\s*x\s*)?([A-Za-z][\w-]*)")
 FORM = "write GPUs a node and their kind, `8xH100`; several nodes `2x8xH100`; kinds joined by `+`"
 
@@ -65,7 +68,7 @@ class Machines:
         """Read `8xH100`, `2x8xH100`, `8xH100 + 4x8xA100-80G`.
 
         Raises:
-            RunFileError: the text has another form, or names an unknown GPU.
+            RunFileError: the text has another form, or names an unknown GPU or too many.
         """
         return cls(tuple(node for term in text.split("+") for node in _nodes(term.strip(), text)))
 
@@ -135,6 +138,12 @@ def _nodes(term: str, text: str) -> Iterator[Node]:
     nodes, count = int(match[1] or 1), int(match[2] or 1)
     if not nodes or not count:
         raise RunFileError(f"`{term}` in `{text}` is no machine at all", hint=FORM)
+    if nodes * count > MOST_GPUS:
+        raise RunFileError(
+            f"`{term}` in `{text}` is {nodes * count} GPUs; plans are made for {MOST_GPUS} of a "
+            "kind at most",
+            hint="plan for fewer: a step rarely takes so many",
+        )
     for _ in range(nodes):
         yield Node(gpu, count)
 

@@ -113,6 +113,12 @@ def test_a_text_that_is_no_list_of_machines_is_refused(text, message):
     assert str(error.value).replace(", ".join(GPUS), "{GPUS}") == message
 
 
+@pytest.mark.parametrize("text", ["1000000xH100", "8xA10 + 999999999999x8xH100"])
+def test_more_gpus_than_a_search_ends_for_are_refused(text):
+    with pytest.raises(RunFileError, match="plans are made for 16384 of a kind at most"):
+        Machines.parse(text)
+
+
 def test_data_sheets_are_named_and_their_numbers_in_range():
     for gpu in (gpu for name, gpu in GPUS.items() if name != "CPU"):
         assert gpu.source.startswith("https://")
