@@ -29,7 +29,8 @@ def refusal(tasks: Sequence[Task], target: Target, constraints: Constraints) -> 
     if peak is None:
         return RunFileError(
             f"no placement on {target.machines} keeps what is fixed: {constraints}",
-            hint="check that pools have their layouts' sizes, and that the GPUs suffice for all",
+            hint="check that pools have their layouts' sizes, and that the GPUs suffice for all; a "
+            "pool over several nodes takes them whole",
         )
     memory = "a GPU" if peak.working else "host memory a GPU"
     return ProgramError(

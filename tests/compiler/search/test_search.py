@@ -166,7 +166,7 @@ def test_constraints_that_contradict_one_another_are_refused():
 
     assert str(error.value) == snapshot("""\
 no placement on 8xA10 keeps what is fixed: policy.train in tp2, policy.generate in tp4, at most 4 GPUs
-help: check that pools have their layouts' sizes, and that the GPUs suffice for all\
+help: check that pools have their layouts' sizes, and that the GPUs suffice for all; a pool over several nodes takes them whole\
 """)
 
 
