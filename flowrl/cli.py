@@ -93,6 +93,9 @@ def plan(
     from flowrl.report.plan import plan_difference, plan_json, plan_text, settings
 
     sets = (*settings(cluster, lengths, profile), *set)
+    if diff is not None and (file is not None or json):
+        hint = "`flowrl plan --diff A B` compares two run files, as text"
+        raise RunFileError("`--diff` takes neither another run file nor `--json`", hint=hint)
     if diff is not None:
         _tell(plan_difference(str(diff[0]), str(diff[1]), sets))
     elif file is not None:

@@ -216,6 +216,17 @@ def test_the_difference_of_two_plans():
     assert same.endswith("have the same plan.")
 
 
+@pytest.mark.parametrize("more", [[example("grpo")], ["--json"]])
+def test_what_a_difference_has_no_use_for_is_refused(more, capsys):
+    code = main(["plan", "--diff", example("grpo"), example("ppo"), *more])
+
+    assert code == 1
+    assert capsys.readouterr().err == snapshot("""\
+error: `--diff` takes neither another run file nor `--json`
+help: `flowrl plan --diff A B` compares two run files, as text
+""")
+
+
 def test_planning_imports_no_torch():
     code = (
         "import sys; from flowrl.report.plan import plan_text, settings; "
