@@ -177,7 +177,8 @@ class _Forecaster:
             ends = self._weights(before.type, before.pool), self._weights(after.type, after.pool)
             plan = plan_reshard(self.target.shapes[role], *ends, self.target.machines)
             what, layouts = f"model<{role}>", (before.type.layout, after.type.layout)
-            moved, took = float(plan.bytes_moved), plan.seconds
+            share = self.planned.costs.links(self.pools[after.pool].ranks)
+            moved, took = float(plan.bytes_moved), plan.seconds / share
         else:
             plan, what, layouts, moved = None, str(before.type), ("", ""), move.bytes
             ranks = self.pools[before.pool].ranks, self.pools[after.pool].ranks

@@ -18,7 +18,7 @@ SETS = settings("8xH100", "256:600/2048")
 def test_a_simulation_is_told_beside_its_plan():
     assert simulation_text(GRPO, SETS) == snapshot("""\
 grpo on 8xH100: 20 steps simulated with seed 0
-seconds a step: median 26.41, p10 26.26, p90 26.53; the plan predicts 26.27
+seconds a step: median 26.42, p10 26.27, p90 26.54; the plan predicts 26.28
 pool main: 4 workers on 8 GPUs, busy 99.3% of the time\
 """)
 

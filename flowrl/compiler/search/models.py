@@ -5,6 +5,7 @@ from math import inf
 
 import attrs
 
+from flowrl.compiler.cost.links import slowest
 from flowrl.compiler.cost.memory import Memory, Residency, memory
 from flowrl.compiler.cost.residency import sleep_seconds, wake_seconds
 from flowrl.compiler.cost.seconds import seconds
@@ -92,7 +93,13 @@ class ModelCosts:
     def reshard(self, source: Seated, target: Seated) -> tuple[int, float]:
         """Return the bytes over links, and the seconds, of the exact sends."""
         ends = self.sharding(source), self.sharding(target)
-        return reshard_cost(self._shape(target.seat), *ends, self.machines)
+        size, took = reshard_cost(self._shape(target.seat), *ends, self.machines)
+        return size, took / self.links(target.ranks)
+
+    def links(self, ranks: range) -> float:
+        """Return the share of a link's speed that weights reach on their way to ranks."""
+        gpu = slowest(self.machines, ranks)
+        return self.target.profile.of(gpu.name, "reshard").links
 
     def reshard_floor(self, source: Seated, target: Seated) -> tuple[int, float]:
         """Return what ranks lack on average, at the fastest link there could be.
@@ -106,7 +113,7 @@ class ModelCosts:
         lacks = max(0.0, shape.count / divided - held)
         size = lacks * self._weight_bytes(target.seat)
         gpu = self.machines.gpu(target.ranks[0])
-        fastest = max(gpu.peer_bytes_per_s, gpu.network_bytes_per_s)
+        fastest = max(gpu.peer_bytes_per_s, gpu.network_bytes_per_s) * self.links(target.ranks)
         return int(size * len(target.ranks)), size / fastest
 
     def sharding(self, seated: Seated) -> Sharding:
