@@ -10,6 +10,7 @@ from flowrl.compiler.shapes import ModelShape, known_shape
 from flowrl.compiler.target import Lengths, Profile, Settings, Target, Workload
 from flowrl.compiler.tasks import Seat
 from flowrl.config.check import cluster_of
+from flowrl.config.ranks import divided
 from flowrl.config.run_file import RunFile
 from flowrl.errors import EngineError, RunFileError
 from flowrl.ir.graph import Graph
@@ -55,10 +56,12 @@ def constraints_of(run: RunFile, seats: tuple[Seat, ...]) -> Constraints:
     """Return what the pools of a run file decide: who lives where, on how many GPUs, laid out how.
 
     And what becomes of it while others work. A pool of no GPUs leaves their number open. Without
-    pools, all is open.
+    pools, all is open but what `shard = "fsdp2"` divides.
     """
+    sharded = {f"{role}.{use}": ("fsdp",) for role in divided(run.engines) for use in DIVIDED}
+    axes = {**DIVIDED, **sharded}
     if not run.cluster.pools:
-        return Constraints(axes=DIVIDED)
+        return Constraints(axes=axes)
     cluster = cluster_of(run)
     layouts = {seat: cluster.layout_of(seat.role, seat.use) for seat in seats}
     pools = {seat: cluster.pool_of(seat.role, seat.use) for seat in seats}
@@ -66,7 +69,7 @@ def constraints_of(run: RunFile, seats: tuple[Seat, ...]) -> Constraints:
         pools=pools,
         gpus={pool.name: pool.gpus for pool in cluster.pools if pool.gpus},
         layouts={seat: Layout.parse(text) for seat, text in layouts.items() if text},
-        axes=DIVIDED,
+        axes=axes,
         residencies={
             seat: given[name]
             for seat in seats

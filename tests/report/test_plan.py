@@ -156,6 +156,19 @@ def test_pools_of_the_run_file_are_kept():
 
 
 @pytest.mark.parametrize(
+    "pools", [(), ("cluster.pools.all={gpus=2, workers=2, roles=['policy']}",)]
+)
+def test_what_the_run_file_shards_is_sharded(pools):
+    sets = (*settings("2xH100", None), *SMALL[:2], *pools)
+    shard = 'engines.policy.train.shard="fsdp2"'
+
+    plain, sharded = (planned(example("grpo"), s).found.seats for s in (sets, (*sets, shard)))
+
+    layouts = [{str(s): str(its.layout) for s, its in seats.items()} for seats in (plain, sharded)]
+    assert [its["policy.train"] for its in layouts] == ["dp2", "fsdp2"]
+
+
+@pytest.mark.parametrize(
     ("pools", "found"),
     [
         ({"all": "policy reference"}, {"data": "data reward"}),

@@ -24,8 +24,9 @@ class Constraints:
         gpus: how many GPUs a named pool has; any number.
         kinds: which GPUs a named pool lies on: `H100`.
         layouts: the layout of a seat.
-        axes: of a use, the axes that its engine can divide weights over: `dp`, `fsdp`, ...; all
-            where nothing is said. A layout that is decided may have others.
+        axes: of a use, or of a seat as `role.use`, which counts first: the axes that its engine
+            can divide weights over, `dp`, `fsdp`, ...; all where nothing is said. A layout that
+            is decided may have others.
         residencies: what a seat does while another works.
         together: groups of seats that share a pool.
         apart: groups of seats of which no two do.
@@ -117,7 +118,7 @@ class Constraints:
         """Return whether a seat may have a layout."""
         if seat in self.layouts:
             return layout == self.layouts[seat]
-        allowed = self.axes.get(seat.use, layout.axes)
+        allowed = self.axes.get(str(seat), self.axes.get(seat.use, layout.axes))
         return all(axis in allowed for axis, size in layout.axes.items() if size > 1)
 
     def name(self, seats: Sequence[Seat]) -> str | None:

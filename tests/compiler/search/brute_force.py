@@ -61,7 +61,7 @@ def layouts(costs, constraints, seat, ranks):
         fixed = constraints.layouts[seat]
         choices = [fixed] if fixed.size == len(ranks) else []
     else:
-        allowed = constraints.axes.get(seat.use, AXES)
+        allowed = constraints.axes.get(str(seat), constraints.axes.get(seat.use, AXES))
         choices = [
             layout
             for layout in costs.layouts(seat, ranks)

@@ -54,7 +54,7 @@ def random_constraints(random, seats, machines):
         if random.random() < 0.3
         else {},
         layouts={seat: Layout(tp=random.choice([1, 2])) for seat in some()[:1]},
-        axes={"train": ("fsdp",)} if random.random() < 0.2 else {},
+        axes={random.choice(["train", str(seats[0])]): ("fsdp",)} if random.random() < 0.2 else {},
         residencies={seat: "offload" for seat in some()[:1]},
         together=(frozenset(some()),) if random.random() < 0.3 else (),
         apart=(frozenset(some()),) if random.random() < 0.3 else (),
