@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 
-from flowrl.errors import FlowrlError, Location, ProgramError
+from flowrl.errors import FlowrlError, Location, ProgramError, nearest
 
 
 def import_file(path: Path, name: str | None = None) -> ModuleType:
@@ -47,10 +47,15 @@ def locating(path: Path, kind: type[FlowrlError] = ProgramError) -> Iterator[Non
     except FlowrlError:
         raise
     except (Exception, SystemExit) as error:  # `sys.exit(0)` would end a run as if it were done
-        described = traceback.format_exception_only(error)[-1].strip()
-        raise kind(
-            f"running {path.name} raised {described}", where=_raised_at(error, path)
-        ) from error
+        problem = f"running {path.name} raised {_described(error)}"
+        raise kind(problem, where=_raised_at(error, path)) from error
+
+
+def _described(error: BaseException) -> str:
+    """Return the class and text of an error, and the attribute that may have been meant."""
+    if isinstance(error, AttributeError) and error.name:
+        return f"AttributeError: {error}{nearest(error.name, dir(error.obj))}"
+    return traceback.format_exception_only(error)[-1].strip()
 
 
 def _raised_at(error: BaseException, path: Path) -> str:

@@ -160,6 +160,14 @@ class Value:
     __and__, __or__ = _binary("logical_and"), _binary("logical_or")
     __hash__ = object.__hash__
 
+    @classmethod
+    def __torch_function__(cls, function: Callable[..., Any], *_: Any) -> NoReturn:
+        """Refuse torch's functions; a TypeError lets `tensor + value` try the value's own."""
+        raise TypeError(
+            f"torch's `{function.__name__}` takes tensors, and values have none until the graph "
+            "runs; write ops of `flowrl.ops`, or make a function of tensors an op by `@fl.op(...)`"
+        )
+
     def __repr__(self) -> str:
         return str(self.type)
 

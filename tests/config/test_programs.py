@@ -172,3 +172,26 @@ running mine.py raised IndexError: list index out of range
     5 |     return [policy][1]
                    ^^^^^^^^^^^\
 """)
+
+
+def test_an_op_that_is_not_there_names_the_nearest(error_of, file):
+    path = file("advantages = fl.ops.group_advantages\n")
+
+    assert error_of(path) == snapshot("""\
+running mine.py raised AttributeError: module 'flowrl.ops' has no attribute 'group_advantages' (did you mean `group_advantage`?)
+  mine.py:3
+    3 | advantages = fl.ops.group_advantages
+                     ^^^^^^^^^^^^^^^^^^^^^^^\
+""")
+
+
+@pytest.mark.parametrize("call", ["torch.tanh(policy)", "torch.nn.functional.softmax(policy, -1)"])
+def test_a_function_of_torch_on_a_value_is_shown_at_its_line(file, call):
+    path = file(f"import torch\n@fl.program\ndef mine(policy: fl.Model):\n    return {call}\n")
+    program = load_program(path)
+
+    with pytest.raises(ProgramError) as caught, locating(path):
+        fl.trace(program)
+
+    assert str(caught.value).startswith("running mine.py raised TypeError: torch's `")
+    assert f"    return {call}" in str(caught.value)
