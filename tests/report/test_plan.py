@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -166,6 +167,32 @@ def test_what_the_run_file_shards_is_sharded(pools):
 
     layouts = [{str(s): str(its.layout) for s, its in seats.items()} for seats in (plain, sharded)]
     assert [its["policy.train"] for its in layouts] == ["dp2", "fsdp2"]
+
+
+def test_the_keys_that_docs_name_plan_what_a_run_does():
+    page = (EXAMPLES.parents[1] / "docs" / "compiler.md").read_text()
+    section = page.partition("## From a plan to a run")[2]
+    keys = tomllib.loads(section.partition("```toml")[2].partition("```")[0])
+
+    plan = planned(example("grpo"), [f"{key}={value}" for key, value in leaves(keys)])
+
+    assert {
+        str(seat): f"{its.layout} {its.residency}" for seat, its in plan.found.seats.items()
+    } == {
+        "policy.generate": "dp8 resident",
+        "reference.score": "dp8 resident",
+        "policy.train": "fsdp8 resident",
+    }
+    assert f"{plan.found.seconds:.2f} s a step" in section
+
+
+def leaves(table, path=()):
+    """Yield each key of a table with its value as TOML."""
+    for key, value in table.items():
+        if isinstance(value, dict):
+            yield from leaves(value, (*path, json.dumps(key)))
+        else:
+            yield ".".join((*path, json.dumps(key))), json.dumps(value)
 
 
 @pytest.mark.parametrize(
