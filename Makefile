@@ -13,6 +13,7 @@ SEED   = 0
 .PHONY: help system install demo chain test test-fast lint format clean
 
 help:
+	@echo "make install     set up .venv; then . .venv/bin/activate gives your shell the command flowrl"
 	@echo "make demo        train a small model by RL on this machine (ALGO=grpo|ppo, MODEL=tiny|smollm2, SEED=0)"
 	@echo "make chain       SFT, a reward model, PPO on what it says (SEED=0)"
 	@echo "make test        run every test"
