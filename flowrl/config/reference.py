@@ -18,6 +18,8 @@ INTRODUCTION = """\
 
 `flowrl run FILE` reads one TOML file. An unknown key, a wrong type or keys that contradict each
 other are errors that name the key, its line and what would be right, before anything starts.
+[extending.md](extending.md#an-algorithm) has a whole one; `examples/` has more, and
+[runtime.md](runtime.md#what-a-run-leaves) says what a run leaves.
 
 - `--set a.b=value` replaces or adds a key: `--set train.steps=10`. A value that isn't TOML is a
   string.
