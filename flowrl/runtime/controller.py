@@ -220,12 +220,12 @@ class Controller:
             (arg,) = node.args
             x = env[arg]
             if not isinstance(x, Held) or isinstance(arg.type, ModelType):
-                env[node.results[0]] = self._bring(x, node.op.dst, everywhere=True)
+                env[node.results[0]] = self._bring(x, node.op.dst, (node,), everywhere=True)
             else:
                 moves.setdefault((x.lines[0].pool, node.op.dst), {})[node.results[0]] = x
         for (src, dst), values in moves.items():
             found = list(values.values())
-            moved = found if src == dst else self._move(found, self.holders[dst])
+            moved = found if src == dst else self._move(found, self.holders[dst], segment.nodes)
             env.update(zip(values, moved, strict=True))
 
     def _control(self, node: Node, env: dict[Value, Any], path: Path) -> None:
@@ -233,22 +233,26 @@ class Controller:
         results = CONTROL[type(node.op)](self, node, args, path)
         env.update(zip(node.results, results, strict=True))
 
-    def _bring(self, value: Any, pool: str, *, everywhere: bool = False) -> Any:
+    def _bring(
+        self, value: Any, pool: str, nodes: tuple[Node, ...] = (), *, everywhere: bool = False
+    ) -> Any:
         """Return a value as those that hold a pool's have it, or as all its workers have it."""
         if not isinstance(value, Held) or value.lines[0].pool == pool:
             return value
         if pool not in value.copies:
             lines = self.pools[pool] if everywhere else self.holders[pool]
-            (value.copies[pool],) = self._move([value], lines)
+            (value.copies[pool],) = self._move([value], lines, nodes)
         return value.copies[pool]
 
-    def _move(self, values: Sequence[Held], lines: Sequence[Line]) -> list[Held]:
-        """Send values of one pool to workers of another, together."""
+    def _move(
+        self, values: Sequence[Held], lines: Sequence[Line], nodes: tuple[Node, ...] = ()
+    ) -> list[Held]:
+        """Send values of one pool to workers of another, together; `nodes` ask for it."""
         ids = [value.id for value in values]
         src, *others = self.holders[values[0].lines[0].pool]
-        box = self.tell(src, (), "send", *ids)
+        box = self.tell(src, nodes, "send", *ids)
         for line in others:
-            self.tell(line, (), "attend", *ids, again=True)
+            self.tell(line, nodes, "attend", *ids, again=True)
         moved = [Held(next(IDS), lines) for _ in values]
         self.tell_all(lines, "receive", moved[0].id, box)
         return moved

@@ -59,10 +59,10 @@ def located(
         row_of: tells the row of a sample that an op refused.
     """
     if isinstance(error, Failure):
-        if error.node is None:  # no op: a row, a reward function or a model, which it names
+        if not nodes:  # no op: a row, a reward function or a model, which it names
             return error.error
         row = row_of(error.error) if isinstance(error.error, SampleError) else ""
-        return _of_node(error.error, line, nodes[error.node], row)
+        return _of_node(error.error, line, nodes[error.node or 0], row)
     node = nodes[0] if nodes else None
     doing = f" while it ran `{node.op.name}`" if node else ""
     if isinstance(error, WorkerDied):
