@@ -86,9 +86,10 @@ class Call:
         assert isinstance(type, TensorType)
         expected = form.size(len(type.axes)) if type.axes else 1
         if found.numel() != expected:
+            each = f"{found.numel()} from its calls, one a {self.op.per.value}"
+            came = f"a tensor of shape {tuple(found.shape)}" if self._at_once() else each
             raise self._error(
-                f"must return {_counted(expected, 'element')} for {type}; "
-                f"got a tensor of shape {tuple(found.shape)}",
+                f"must return {_counted(expected, 'element')} for {type}; got {came}",
                 f"with per={self.op.per.value!r} it returns an element for each of its result type",
             )
         if self.op.user is None:

@@ -261,6 +261,19 @@ help: with per='batch' it returns an element for each of its result type\
 """)
 
 
+def test_elements_that_calls_for_each_sample_lack_are_counted_over_all_calls():
+    @fl.op("i32[..., token] -> f32[..., token]", per="sample")
+    def last(tokens):
+        return tokens[-1:]
+
+    assert refusal(
+        lambda pairs: last(pairs.tokens).sum(over="token", mask=pairs.mask).sum()
+    ) == snapshot("""\
+test_elements_that_calls_for_each_sample_lack_are_counted_over_all_calls.<locals>.last: the function must return 7 elements for f32[prompt, sample, token]; got 4 from its calls, one a sample
+help: with per='sample' it returns an element for each of its result type\
+""")
+
+
 def test_a_function_that_returns_another_number_of_results_is_named():
     @fl.op("f32[...] -> f32[...], f32[...]", per="token")
     def single(x):
