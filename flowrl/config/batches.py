@@ -55,6 +55,7 @@ def batch_sentence(
     tokens_per_microbatch: int,
     chosen: bool = False,
     until: bool = False,
+    trains: bool = True,
 ) -> str:
     """Return the sentence that says what the batch sizes come to.
 
@@ -67,6 +68,7 @@ def batch_sentence(
         chosen: whether updates are on samples chosen among these, or carried: on how many, only
             the step will tell.
         until: whether prompts are drawn until `prompts_per_step` of them are kept.
+        trains: whether the program has an update.
     """
     sequences = prompts_per_step * (samples or 1)
     minibatch = minibatch or sequences
@@ -77,6 +79,8 @@ def batch_sentence(
         completions = _count(samples, "completion")
         verb = "keeps" if until else "samples"
         drawn = f"A step {verb} {completions} of {each}: {_count(sequences, 'sequence')}"
+    if not trains:
+        return f"{drawn}; it trains nothing."
     updates = sequences // minibatch * epochs
     number = "one update" if updates == 1 else f"{updates} updates"
     of = f"{number} of {minibatch}"

@@ -21,7 +21,7 @@ from flowrl.ops.control import SampleUntil
 from flowrl.ops.correction import corrected
 from flowrl.ops.data import Select
 from flowrl.ops.division import Minibatches
-from flowrl.ops.model import PLAIN, Generate, Head, Score
+from flowrl.ops.model import PLAIN, Generate, Head, Score, Update
 from flowrl.ops.uses import uses_of
 from flowrl.stages import Traced, trace
 from flowrl.user_file import locating
@@ -192,6 +192,7 @@ def batches(run: RunFile, graph: Graph) -> str:
         "tokens_per_microbatch": role.train.tokens_per_microbatch,
         "chosen": chosen,
         "until": until is not None,
+        "trains": any(isinstance(op, Update) for op in ops),
     }
     if division is None:
         return batch_sentence(prompts, samples, **said)

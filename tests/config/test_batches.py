@@ -68,6 +68,9 @@ def test_a_sentence_says_what_follows():
     assert batch_sentence(16, 5, tokens_per_microbatch=512, until=True) == snapshot(
         "A step keeps 5 completions of each of 16 prompts: 80 sequences, one update of 80; microbatches hold at most 512 tokens."
     )
+    assert batch_sentence(16, 4, tokens_per_microbatch=512, trains=False) == snapshot(
+        "A step samples 4 completions of each of 16 prompts: 64 sequences; it trains nothing."
+    )
     assert batch_sentence(32, None, minibatch=16, tokens_per_microbatch=512) == snapshot(
         "A step reads 32 rows, 2 updates of 16; microbatches hold at most 512 tokens."
     )
