@@ -50,6 +50,15 @@ def test_a_program_with_its_own_op_tensor_model_role_and_second_rollout_runs(out
     assert (outside / "runs" / "rival" / "checkpoint" / "policy" / "config.json").is_file()
 
 
+def test_it_runs_by_hand(outside):
+    command = [sys.executable, "by_hand.py"]
+
+    done = subprocess.run(command, cwd=outside, capture_output=True, text=True)
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("f32[] = 0.5 ")  # rival and policy start equal
+
+
 def test_it_is_checked_before_anything_is_loaded(outside):
     shutil.rmtree(outside / "model")
 

@@ -79,7 +79,8 @@ class Source:
         try:
             text = file.read_text(encoding="utf-8-sig")
         except OSError as error:
-            raise RunFileError(f"can't read the run file: {error}") from error
+            reason = error.strerror or error
+            raise RunFileError(f"can't read the run file `{file}`: {reason}") from error
         except UnicodeDecodeError as error:
             raise RunFileError(f"the run file isn't UTF-8: {error}", where=f"  {file}") from error
         return cls(file, text, tuple(Assignment.parse(each) for each in sets))

@@ -188,7 +188,7 @@ not TOML: Invalid value (at end of document)
 def test_a_file_that_cannot_be_read_is_named(tmp_path):
     (tmp_path / "latin.toml").write_bytes(b'a = "\xe9"')
 
-    with pytest.raises(RunFileError, match=r"can't read the run file: .*none\.toml"):
+    with pytest.raises(RunFileError, match=r"can't read the run file `.*none\.toml`: No such file"):
         Source.read(tmp_path / "none.toml")
     with pytest.raises(RunFileError, match=r"isn't UTF-8(.|\n)*latin\.toml"):
         Source.read(tmp_path / "latin.toml")
