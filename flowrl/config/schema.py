@@ -126,15 +126,16 @@ class PoolSpec:
     cpus: AboveZero = 0.5
     """CPUs that Ray sets aside for each worker."""
     layouts: dict[str, str] = attrs.field(factory=dict)
-    """How `flowrl plan` takes weights to lie over its GPUs, by role or `role.use`: `"fsdp8"`,
-    `"tp2 x dp4"`; it chooses those that aren't given. A run divides weights by `shard` alone."""
+    """How `flowrl plan` takes weights to lie over its GPUs, by role or quoted `"role.use"`:
+    `"fsdp8"`, `"tp2 x dp4"`; it chooses those that aren't given. A run divides weights by `shard`
+    alone."""
     residencies: dict[str, Literal["resident", "offload", "drop", "alias"]] = attrs.field(
         factory=dict
     )
     """What `flowrl plan` takes to become of weights while other uses have the GPUs, by role or
-    `role.use`: `resident`, they stay; `offload`, they go to host memory; `drop`, they are brought
-    anew; `alias`, they are those that train. It chooses those that aren't given; in a run all
-    stay."""
+    quoted `"role.use"`: `resident`, they stay; `offload`, they go to host memory; `drop`, they are
+    brought anew; `alias`, they are those that train. It chooses those that aren't given; in a run
+    all stay."""
 
 
 @attrs.frozen

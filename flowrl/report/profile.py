@@ -36,7 +36,8 @@ def profile_text(
 def _lines(found: Profiled) -> Iterator[str]:
     plan = found.planned
     machines = plan.target.machines
-    yield f"{plan.graph.name} on {machines}: {found.steps} steps, after {WARM_UP} to warm up"
+    steps = "step" if found.steps == 1 else "steps"
+    yield f"{plan.graph.name} on {machines}: {found.steps} {steps}, after {WARM_UP} to warm up"
     rows = [("phase", "predicted", "measured")]
     rows += [(p.name, seconds(p.predicted), seconds(p.measured)) for p in found.phases]
     yield from table(rows, right=(1, 2))

@@ -82,7 +82,8 @@ def _check_ends(plan: Planned, failing: Failures) -> None:
 
 def _lines(plan: Planned, done: Simulation, seed: int, trace: Path | None) -> Iterator[str]:
     count = len(done.steps)
-    yield f"{plan.graph.name} on {plan.target.machines}: {count} steps simulated with seed {seed}"
+    steps = "step" if count == 1 else "steps"
+    yield f"{plan.graph.name} on {plan.target.machines}: {count} {steps} simulated with seed {seed}"
     low, middle, high = (_quantile(done.steps, q) for q in (0.1, 0.5, 0.9))
     yield (
         f"seconds a step: median {middle:.2f}, p10 {low:.2f}, p90 {high:.2f}; "

@@ -21,7 +21,7 @@ def test_measured_phases_stand_beside_predicted_ones(folder, tmp_path):  # noqa:
     shown = re.sub(r" +[\d.]+ m?s\b", " TIME", text).replace(str(tmp_path), "TMP")
 
     assert re.sub(r"have [\d.]+ tokens", "have N tokens", shown) == snapshot("""\
-grpo on 1xCPU: 1 steps, after 1 to warm up
+grpo on 1xCPU: 1 step, after 1 to warm up
 phase     predicted  measured
 generate TIME TIME
 score TIME TIME
