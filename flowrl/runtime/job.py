@@ -8,7 +8,7 @@ import attrs
 from flowrl.ir.graph import Graph
 from flowrl.ir.plan import Plan
 from flowrl.ir.program import Input
-from flowrl.ir.types import ModelType
+from flowrl.ops.uses import uses_of
 from flowrl.runtime.host import ScoreFunction
 from flowrl.runtime.local import RoleSetup
 from flowrl.runtime.rows import Cursor
@@ -93,9 +93,8 @@ class Setup:
 
 
 def ranked_pools(graph: Graph, roles: Mapping[str, RoleSetup]) -> frozenset[str]:
-    """Return the pools of a lowered graph in which a model's weights are to be divided."""
-    models = [name for name, value in graph.inputs if isinstance(value.type, ModelType)]
-    return frozenset(graph.input(name).pool for name in models if roles[name].fsdp)
+    """Return the pools of a graph in which the weights of a model that it reads are divided."""
+    return frozenset(graph.input(role).pool for role in uses_of(graph) if roles[role].fsdp)
 
 
 @attrs.frozen(eq=False)

@@ -65,6 +65,14 @@ def known(record):
     return {name: x for name, x in record.items() if not name.startswith("seconds")}
 
 
+def test_a_model_that_nothing_reads_need_not_be_named(heldout):
+    parts = {"hyperparameters": "samples = 4\nkl_coef = 0", "models": ""}
+
+    records = heldout.run("grpo", added=HELD_OUT + POOLS, **parts)
+
+    assert max(record["step"] for record in records) == 3
+
+
 def test_progress_shows_the_pools(heldout, capsys):
     heldout.run("grpo", added=HELD_OUT + POOLS)
 
