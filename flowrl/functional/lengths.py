@@ -100,11 +100,15 @@ def micro_batches(token_counts: Sequence[int], max_tokens: int) -> list[list[int
 def micro_batches_per_rank(
     token_counts: Sequence[Sequence[int]], max_tokens: int
 ) -> list[list[list[int]]]:
-    """Return each rank's micro-batches, with empty ones so that all ranks have as many.
+    """Return each rank's micro-batches, of which all ranks have as many."""
+    return as_many([micro_batches(counts, max_tokens) for counts in token_counts])
+
+
+def as_many(ranks: Sequence[list[list[int]]]) -> list[list[list[int]]]:
+    """Return each rank's micro-batches with empty ones behind, so that all ranks have as many.
 
     A rank that skips a micro-batch would leave the others waiting in a collective.
     """
-    ranks = [micro_batches(counts, max_tokens) for counts in token_counts]
     most = max(map(len, ranks), default=0)
     return [bins + [[] for _ in range(most - len(bins))] for bins in ranks]
 

@@ -6,7 +6,7 @@ import attrs
 import torch
 from torch import Tensor
 
-from flowrl.functional.lengths import balance, micro_batches
+from flowrl.functional.lengths import as_many, balance, micro_batches
 from flowrl.functional.ragged import Ragged
 from flowrl.runtime.engine import Outputs, Sequences
 from flowrl.runtime.forward import PER_ROW, Packing
@@ -60,10 +60,8 @@ def split_rows(
         [[rows[i] for i in few] for few in _divided([lengths[i] for i in rows], budget, packing)]
         for rows in _shares(lengths, ranks)
     ]
-    mine, most = shared[rank], max(map(len, shared))
-    return [microbatch(batch, torch.tensor(sorted(rows))) for rows in mine] + [
-        rowless() for _ in range(most - len(mine))
-    ]
+    mine = as_many(shared)[rank]
+    return [microbatch(batch, torch.tensor(sorted(rows))) if rows else rowless() for rows in mine]
 
 
 def _shares(lengths: Sequence[int], ranks: int) -> list[list[int]]:
