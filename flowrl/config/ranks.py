@@ -45,6 +45,8 @@ def _misfits(tables: Tables, role: str, pool: str) -> Iterator[Problem]:
             hint=f"claim `{claim}` in another pool, or in none",
             against=(shard,),
         )
+    if tables.cluster.executor == "ray" and spec.workers > 1:
+        yield from _unclaimed(tables, role, pool)
     own = str(Layout(fsdp=max(1, spec.gpus)))
     for use in (role, f"{role}.train"):
         if spec.layouts.get(use, own) != own:
@@ -54,3 +56,29 @@ def _misfits(tables: Tables, role: str, pool: str) -> Iterator[Problem]:
                 hint="leave the layout out, or `shard`",
                 against=(shard,),
             )
+
+
+def _unclaimed(tables: Tables, role: str, pool: str) -> Iterator[Problem]:
+    """Yield what a pool has of data and rewards without claiming it."""
+    shard: KeyPath = ("engines", role, "train", "shard")
+    pools, models = tables.cluster.pools, {*tables.reward.models}
+    claims = {claim: name for name, spec in pools.items() for claim in spec.roles}
+    rest = sorted({"data", "reward"} - {*claims, *models})
+    if pool == "data" and rest:
+        named = " and ".join(f"`{name}`" for name in rest)
+        yield Problem(
+            ("cluster", "pools", pool),
+            f"pool `data` gets {named}, which no pool claims and which is for one worker; those "
+            f"that divide `{role}` all do the same",
+            hint="give the pool another name",
+            against=(shard,),
+        )
+    called = tables.reward.functions.keys() - models
+    if "reward" in models and called and claims.get("reward", next(iter(pools))) == pool:
+        yield Problem(
+            ("reward", "reward"),
+            f"`reward` is a model, so `{min(called)}` is called in pool `{pool}`, which is for one "
+            f"worker; those that divide `{role}` all do the same",
+            hint="give the reward model another name",
+            against=(shard,),
+        )

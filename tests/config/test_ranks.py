@@ -2,6 +2,8 @@
 
 from inline_snapshot import snapshot
 
+from tests.config.conftest import GRPO
+
 DIVIDED = "[engines.policy.train]\nshard = 'fsdp2'\n"
 POOL = DIVIDED + "[cluster.pools.train]\nroles = ['policy']\n"
 
@@ -59,3 +61,38 @@ def test_a_pool_that_claims_nothing_of_the_role_is_not_asked(load):
     run = load(POOL + "workers = 2\n[cluster.pools.rest]\nroles = ['data']\ngpus = 3\n")
 
     assert run.cluster.pools["rest"].gpus == 3
+
+
+def test_a_pool_called_data_gets_what_no_pool_claims(error_of, load):
+    pool = "[cluster]\nexecutor = 'ray'\n[cluster.pools.data]\nroles = ['policy']\n"
+
+    assert error_of(DIVIDED + pool + "workers = 2\n") == snapshot("""\
+pool `data` gets `data` and `reward`, which no pool claims and which is for one worker; those that divide `policy` all do the same
+  run.toml:24
+   24 | [cluster.pools.data]
+                       ^^^^
+  run.toml:21
+   21 | shard = 'fsdp2'
+        ^^^^^
+help: give the pool another name\
+""")
+    assert load(DIVIDED + pool).cluster.pools["data"].workers == 1
+
+
+def test_functions_called_where_a_reward_model_called_reward_is_divided(error_of, load):
+    judge = "reward = { model = 'judge' }\n"
+    ray = "[cluster]\nexecutor = 'ray'\n[cluster.pools.train]\nworkers = 2\n"
+    text = GRPO.replace("[reward]\n", "[reward]\n" + judge)
+    alone = GRPO.replace('exact = "reward.py:exact"\n', judge)
+
+    assert error_of(DIVIDED + ray, text=text) == snapshot("""\
+`reward` is a model, so `exact` is called in pool `train`, which is for one worker; those that divide `policy` all do the same
+  run.toml:15
+   15 | reward = { model = 'judge' }
+        ^^^^^^
+  run.toml:22
+   22 | shard = 'fsdp2'
+        ^^^^^
+help: give the reward model another name\
+""")
+    assert load(DIVIDED + ray, text=alone).reward.models == ["reward"]
