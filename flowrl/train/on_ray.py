@@ -60,12 +60,13 @@ def executors(
         ranked=ranked_pools(lowered.graph, lowered.models),
         rank_timeout=run.cluster.rank_timeout,
     )
-    training = RayExecutor(job, pools)
     if run.eval is None:
-        return training, None
+        return RayExecutor(job, pools), None
     role = tokenizing_role(lowered.graph)
     cluster = lowered.cluster.of_one(role, "policy", run.reward.models)
-    scored = lower_evaluation(run, run.eval, lowered.models[role], cluster)
+    borrowed = attrs.evolve(lowered.models[role], fsdp=None)  # training divides it
+    scored = lower_evaluation(run, run.eval, borrowed, cluster)
+    job = attrs.evolve(job, ranked=job.ranked | ranked_pools(scored.graph, scored.models))
     own = attrs.evolve(
         job,
         name=EVALUATION,
@@ -78,4 +79,4 @@ def executors(
         seed=seed_of(run),
         loan=Loan(TRAINING, role, lowered.graph.input(role).pool, "policy"),
     )
-    return training, RayExecutor(own, pools)
+    return RayExecutor(job, pools), RayExecutor(own, pools)

@@ -1,7 +1,9 @@
 """Rewards that models give, on Ray."""
 
 import pytest
+import ray
 
+from flowrl.runtime.ray_executor import RayExecutor
 from tests.runtime.ray.conftest import HELD_OUT
 from tests.train.judges import make_judge, merging_tokenizer, piped
 from tests.train.test_reward_models import HANDED, HELPFUL, JUDGE, REINFORCE
@@ -14,6 +16,10 @@ cpus = 0.25
 [cluster.pools.judges]
 roles = ["{role}"]
 cpus = 0.25
+"""
+DIVIDED = """
+[engines.helpful.train]
+shard = "fsdp2"
 """
 
 
@@ -51,6 +57,32 @@ def test_a_reward_model_that_only_an_evaluation_reads(judged):
     here = judged.run("sft", "train.folder=here", "cluster.executor=local", **parts)
     assert known(there) == known(here)
     assert sum("eval/reward" in record for record in there) == 3
+
+
+def test_a_reward_model_that_only_an_evaluation_reads_is_divided(judged, monkeypatch):
+    ranks, first = [], RayExecutor.first
+
+    def spy(self):
+        carry = first(self)
+        if "helpful" in carry:
+            model = carry["helpful"]
+            ranks[:] = ray.get([line.call("number", shares_of, model.id) for line in model.lines])
+        return carry
+
+    monkeypatch.setattr(RayExecutor, "first", spy)
+    parts = {"reward": HELPFUL, "added": HELD_OUT + DIVIDED + POOLS.format(role="helpful")}
+
+    there = judged.run("sft", "cluster.pools.judges.workers=2", **parts)
+
+    here = judged.run("sft", "train.folder=here", "cluster.executor=local", **parts)
+    assert ranks == [2, 2]
+    for record, expected in zip(known(there), known(here), strict=True):
+        assert record == pytest.approx(expected, rel=1e-6)
+
+
+def shares_of(handle):
+    """Return over how many ranks a model is divided."""
+    return handle.engine.ranks.count if handle.engine.fsdp else 1
 
 
 def test_a_model_of_the_program_reads_text_on_ray_too(judged):
