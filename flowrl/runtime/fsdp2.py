@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
@@ -23,7 +24,9 @@ def shard(root: nn.Module, model: nn.Module, fsdp: Fsdp2, ranks: Ranks, device: 
         device: where a chunk lives, and what is gathered.
     """
     kind = torch.device(device).type
-    mesh = init_device_mesh(kind, (ranks.count,))
+    group = ranks.group or dist.group.WORLD
+    assert group is not None, "ranks have joined"
+    mesh = DeviceMesh.from_group(group, kind)
     for layer in layers_of(model):
         fully_shard(layer, mesh=mesh, reshard_after_forward=fsdp.reshard_after_forward)
     fully_shard(root, mesh=mesh, reshard_after_forward=True)

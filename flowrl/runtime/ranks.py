@@ -1,6 +1,6 @@
 """Ranks: the workers of a pool that run its models together, and what they add up."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 
@@ -8,7 +8,7 @@ import attrs
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed import Store, TCPStore  # type: ignore[attr-defined]
+from torch.distributed import ProcessGroup, Store, TCPStore  # type: ignore[attr-defined]
 
 from flowrl.errors import EngineError
 
@@ -30,17 +30,19 @@ class Ranks:
         index: this worker's number.
         count: how many there are; one alone talks to nobody.
         timeout: seconds to wait for the others.
+        group: in which they talk; all processes that have joined, if not given.
     """
 
     index: int = 0
     count: int = 1
     timeout: float = 600.0
+    group: ProcessGroup | None = attrs.field(default=None, eq=False)
 
     def sum(self, tensors: Iterable[Tensor]) -> None:
         """Add up each tensor over the ranks, in place; all get the same bits."""
         for tensor in tensors:
             if self.count > 1 and tensor.numel():
-                dist.all_reduce(tensor)
+                dist.all_reduce(tensor, group=self.group)
 
     def total(self, number: float) -> float:
         """Return the sum of a number over the ranks."""
@@ -106,6 +108,17 @@ def connect(address: str, ranks: Ranks) -> TCPStore:
     """Return the store that rank 0 has opened at `host:port`."""
     host, _, port = address.rpartition(":")
     return TCPStore(host, int(port), timeout=timedelta(seconds=ranks.timeout))
+
+
+def part(of: Ranks, members: Sequence[int]) -> Ranks | None:
+    """Return the place of this rank among some of those that have joined; None if it is not one.
+
+    All that have joined must ask for the same groups, in the same order.
+    """
+    group = dist.new_group(list(members), timeout=timedelta(seconds=of.timeout))
+    if of.index not in members:
+        return None
+    return Ranks(members.index(of.index), len(members), of.timeout, group)
 
 
 def leave() -> None:
