@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 
 from flowrl.compiler.cluster import OTHER_ROLES
 from flowrl.compiler.target import Lengths
-from flowrl.config.placement import layouts_fit, machines_suffice, residencies_fit
+from flowrl.config.placement import gpus_fit, layouts_fit, machines_suffice, residencies_fit
 from flowrl.config.ranks import ranks_fit
 from flowrl.config.schema import OptimizerSettings, Tables
 from flowrl.config.structure import KeyPath, Problem, dotted
@@ -137,19 +137,6 @@ def _shared_roles(tables: Tables) -> Iterator[Problem]:
                 )
 
 
-def _pool_sizes(tables: Tables) -> Iterator[Problem]:
-    """Ray gives a worker whole GPUs, or a part of one."""
-    for name, pool in tables.cluster.pools.items():
-        if pool.gpus > pool.workers and pool.gpus % pool.workers:
-            path: KeyPath = ("cluster", "pools", name)
-            yield Problem(
-                (*path, "gpus"),
-                f"pool `{name}`: {pool.gpus} GPUs can't be shared evenly by {pool.workers} workers",
-                hint="make `gpus` a multiple of `workers`, or at most as many",
-                against=((*path, "workers"),),
-            )
-
-
 def _gpus_of_another_ray(tables: Tables) -> Iterator[Problem]:
     cluster = tables.cluster
     if cluster.address is not None and cluster.num_gpus is not None:
@@ -237,7 +224,7 @@ RULES = (
     _workload_lengths,
     _unknown_roles,
     _shared_roles,
-    _pool_sizes,
+    gpus_fit,
     layouts_fit,
     residencies_fit,
     machines_suffice,

@@ -9,8 +9,29 @@ from flowrl.errors import RunFileError
 from flowrl.ir.layout import Layout
 
 
+def gpus_fit(tables: Tables) -> Iterator[Problem]:
+    """Yield pools whose GPUs and workers don't go together: a worker uses one, or a part of one."""
+    for pool, spec in tables.cluster.pools.items():
+        path: KeyPath = ("cluster", "pools", pool)
+        if spec.gpus > spec.workers:
+            workers = f"{spec.workers} worker{'s' if spec.workers > 1 else ''}"
+            yield Problem(
+                (*path, "gpus"),
+                f"pool `{pool}` has {spec.gpus} GPUs for {workers}; a worker uses one GPU",
+                hint=f"set `workers = {spec.gpus}`",
+                against=((*path, "workers"),),
+            )
+        elif spec.gpus and spec.workers % spec.gpus:
+            yield Problem(
+                (*path, "workers"),
+                f"pool `{pool}`: {spec.workers} workers can't share {spec.gpus} GPUs evenly",
+                hint="make `workers` a multiple of `gpus`",
+                against=((*path, "gpus"),),
+            )
+
+
 def layouts_fit(tables: Tables) -> Iterator[Problem]:
-    """Yield layouts that are none, of what the pool has not, or over another number of GPUs."""
+    """Yield layouts that are none, of what the pool has not, or over another number of workers."""
     for pool, spec in tables.cluster.pools.items():
         for role, text in spec.layouts.items():
             path: KeyPath = ("cluster", "pools", pool, "layouts", role)
@@ -21,11 +42,21 @@ def layouts_fit(tables: Tables) -> Iterator[Problem]:
             except RunFileError as error:
                 yield Problem(path, error.problem, error.hint)
                 continue
-            if size != max(1, spec.gpus):
+            if size != spec.workers:
                 yield Problem(
                     path,
-                    f"layout `{text}` is of {size} GPUs; pool `{pool}` has {spec.gpus}",
-                    hint="the product of a layout's axes is the number of GPUs of its pool",
+                    f"layout `{text}` is of {size} ranks; pool `{pool}` has {spec.workers} "
+                    f"worker{'s' if spec.workers > 1 else ''}",
+                    hint="the product of a layout's axes is the number of workers of its pool",
+                    against=(("cluster", "pools", pool, "workers"),),
+                )
+            elif 0 < spec.gpus < size:
+                yield Problem(
+                    path,
+                    f"layout `{text}` is of {size} ranks, each with a GPU of its own; pool "
+                    f"`{pool}` has {spec.gpus} GPUs for {spec.workers} workers",
+                    hint=f"set `gpus = {size}`, or 0 for the CPU",
+                    against=(("cluster", "pools", pool, "gpus"),),
                 )
 
 

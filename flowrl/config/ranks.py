@@ -29,12 +29,12 @@ def _misfits(tables: Tables, role: str, pool: str) -> Iterator[Problem]:
     shard: KeyPath = ("engines", role, "train", "shard")
     path: KeyPath = ("cluster", "pools", pool)
     spec = tables.cluster.pools[pool]
-    if spec.gpus not in (0, spec.workers):
+    if 0 < spec.gpus < spec.workers:
         yield Problem(
             (*path, "gpus"),
             f"pool `{pool}` has {spec.gpus} GPUs for {spec.workers} workers; each that has a share "
             f"of `{role}` needs a GPU of its own",
-            hint=f"set `workers = {spec.gpus}`",
+            hint=f"set `gpus = {spec.workers}`, or 0 for the CPU",
             against=(shard,),
         )
     for claim in sorted({"data", "reward"}.intersection(spec.roles) - {*tables.reward.models}):
@@ -47,7 +47,7 @@ def _misfits(tables: Tables, role: str, pool: str) -> Iterator[Problem]:
         )
     if tables.cluster.executor == "ray" and spec.workers > 1:
         yield from _unclaimed(tables, role, pool)
-    own = str(Layout(fsdp=max(1, spec.gpus)))
+    own = str(Layout(fsdp=spec.workers))
     for use in (role, f"{role}.train"):
         if spec.layouts.get(use, own) != own:
             yield Problem(

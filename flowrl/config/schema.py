@@ -122,11 +122,11 @@ class PoolSpec:
     """What runs there: a role, `role.generate`, `role.train`, the name of a reward that a model
     gives, `data` or `reward`."""
     workers: Positive = 1
-    """Worker processes; they share the GPUs evenly, and all of them sample."""
+    """Worker processes: one a GPU, or several; any number without. All of them sample."""
     cpus: AboveZero = 0.5
     """CPUs that Ray sets aside for each worker."""
     layouts: dict[str, str] = attrs.field(factory=dict)
-    """How `flowrl plan` takes weights to lie over its GPUs, by role or quoted `"role.use"`:
+    """How `flowrl plan` takes weights to lie over its workers, by role or quoted `"role.use"`:
     `"fsdp8"`, `"tp2 x dp4"`; it chooses those that aren't given. A run divides weights by `shard`
     alone."""
     residencies: dict[str, Literal["resident", "offload", "drop", "alias"]] = attrs.field(

@@ -184,20 +184,6 @@ def test_lengths_that_no_plan_could_take(error_of, lengths):
     assert f"21 | response_tokens = {lengths}\n" in text
 
 
-def test_gpus_that_workers_cannot_share(error_of, load):
-    assert error_of("[cluster.pools.train]\ngpus = 3\nworkers = 2\n") == snapshot("""\
-pool `train`: 3 GPUs can't be shared evenly by 2 workers
-  run.toml:21
-   21 | gpus = 3
-        ^^^^
-  run.toml:22
-   22 | workers = 2
-        ^^^^^^^
-help: make `gpus` a multiple of `workers`, or at most as many\
-""")
-    load("[cluster.pools.train]\ngpus = 2\nworkers = 4\n")
-
-
 def test_gpus_of_a_ray_that_runs_already(error_of):
     assert error_of("[cluster]\naddress = 'head:6379'\nnum_gpus = 8\n") == snapshot("""\
 `cluster.num_gpus` is for a Ray that flowrl starts; the one at `cluster.address` = "head:6379" knows its own

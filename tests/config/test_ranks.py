@@ -15,15 +15,15 @@ def test_a_pool_of_workers_divides_a_model(load):
 
 
 def test_workers_without_a_gpu_each(error_of):
-    assert error_of(POOL + "gpus = 4\nworkers = 2\n") == snapshot("""\
-pool `train` has 4 GPUs for 2 workers; each that has a share of `policy` needs a GPU of its own
+    assert error_of(POOL + "gpus = 2\nworkers = 4\n") == snapshot("""\
+pool `train` has 2 GPUs for 4 workers; each that has a share of `policy` needs a GPU of its own
   run.toml:24
-   24 | gpus = 4
+   24 | gpus = 2
         ^^^^
   run.toml:21
    21 | shard = 'fsdp2'
         ^^^^^
-help: set `workers = 4`\
+help: set `gpus = 4`, or 0 for the CPU\
 """)
 
 
@@ -58,9 +58,9 @@ help: leave the layout out, or `shard`\
 
 
 def test_a_pool_that_claims_nothing_of_the_role_is_not_asked(load):
-    run = load(POOL + "workers = 2\n[cluster.pools.rest]\nroles = ['data']\ngpus = 3\n")
+    run = load(POOL + "workers = 2\n[cluster.pools.rest]\nroles = ['data']\ngpus = 1\n")
 
-    assert run.cluster.pools["rest"].gpus == 3
+    assert run.cluster.pools["rest"].gpus == 1
 
 
 def test_a_pool_called_data_gets_what_no_pool_claims(error_of, load):

@@ -64,8 +64,8 @@ def test_seats_that_are_alone_in_their_pools_make_no_room():
 def test_collectives_and_what_is_in_flight_are_a_line_each():
     split = grpo(
         "8xH100",
-        "a={gpus=4, roles=['policy.generate', 'data', 'reward']}",
-        "b={gpus=4, roles=['policy.train', 'reference']}",
+        "a={gpus=4, workers=4, roles=['policy.generate', 'data', 'reward']}",
+        "b={gpus=4, workers=4, roles=['policy.train', 'reference']}",
     )
 
     collectives, in_flight = order_lines(split, forecast(split))

@@ -79,7 +79,7 @@ def test_the_command_line_prints_the_plan_as_text_or_as_json(capsys):
 
 
 def test_gpus_that_no_pool_has_are_named():
-    four = "cluster.pools.all={gpus=4, roles=['policy', 'reference', 'data', 'reward']}"
+    four = "cluster.pools.all={gpus=4, workers=4, roles=['policy', 'reference', 'data', 'reward']}"
 
     lines = plan_text(example("grpo"), (*settings("8xH100", None), four)).splitlines()
 
@@ -139,8 +139,8 @@ def test_longer_responses_take_longer():
 
 def test_pools_of_the_run_file_are_kept():
     pools = (
-        "cluster.pools.train={gpus=4, roles=['policy.train', 'reference'], layouts={'policy.train'='fsdp4'}}",
-        "cluster.pools.rollout={gpus=4, roles=['policy.generate', 'data', 'reward']}",
+        "cluster.pools.train={gpus=4, workers=4, roles=['policy.train', 'reference'], layouts={'policy.train'='fsdp4'}}",
+        "cluster.pools.rollout={gpus=4, workers=4, roles=['policy.generate', 'data', 'reward']}",
     )
 
     plan = planned(example("grpo"), (*settings("8xH100", None), *pools))

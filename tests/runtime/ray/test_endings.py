@@ -151,14 +151,14 @@ def test_a_run_that_is_killed_takes_its_workers_along(heldout, started):
 
 @pytest.mark.slow
 def test_pools_that_do_not_fit_end_the_run(heldout, started):
-    child = started("cluster.pools.train.gpus=2", "cluster.pools.rollout.cpus=64")
+    child = started("cluster.pools.rollout.gpus=2", "cluster.pools.rollout.cpus=64")
     _, err = child.communicate(timeout=60)
 
     assert child.returncode == 1
     assert re.sub(
         r"there are \d+$", "there are N", err.splitlines()[0].partition("; ")[0]
     ) == snapshot("error: 2 GPUs are wanted, there are N")
-    assert "pool `rollout`: 2 x (64 CPUs)" in err
+    assert "pool `rollout`: 2 x (64 CPUs, 1 GPUs)" in err
 
 
 @pytest.mark.slow
