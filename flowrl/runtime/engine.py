@@ -117,6 +117,10 @@ class Scorer(Protocol):
         """Return the current weights by name; they alias the engine's own where possible."""
         ...
 
+    def stored(self) -> Mapping[str, Tensor]:
+        """Return what this rank has of each weight, by name; they alias the engine's own."""
+        ...
+
     def gathered(self) -> Iterator[tuple[str, Tensor]]:
         """Yield the weights one by one; of several ranks, all must ask for them."""
         ...

@@ -3,13 +3,12 @@
 from collections.abc import Iterator
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from flowrl.runtime.layers import layers_of
+from flowrl.runtime.mesh import mesh_of
 from flowrl.runtime.ranks import Fsdp2, Ranks
 
 
@@ -20,13 +19,10 @@ def shard(root: nn.Module, model: nn.Module, fsdp: Fsdp2, ranks: Ranks, device: 
         root: what is called; it has the model.
         model: of transformers.
         fsdp: how.
-        ranks: all of them get a chunk.
+        ranks: those of each replica have all chunks, one each.
         device: where a chunk lives, and what is gathered.
     """
-    kind = torch.device(device).type
-    group = ranks.group or dist.group.WORLD
-    assert group is not None, "ranks have joined"
-    mesh = DeviceMesh.from_group(group, kind)
+    mesh = mesh_of(ranks.group, fsdp.replicas, torch.device(device).type, ranks.timeout)
     for layer in layers_of(model):
         fully_shard(layer, mesh=mesh, reshard_after_forward=fsdp.reshard_after_forward)
     fully_shard(root, mesh=mesh, reshard_after_forward=True)
@@ -38,6 +34,11 @@ def shard(root: nn.Module, model: nn.Module, fsdp: Fsdp2, ranks: Ranks, device: 
 def units(root: nn.Module) -> Iterator[FSDPModule]:
     """Yield the modules whose weights are gathered together."""
     return (module for module in root.modules() if isinstance(module, FSDPModule))
+
+
+def chunk(tensor: Tensor) -> Tensor:
+    """Return what this rank has of a tensor, aliased: all if it isn't divided."""
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
 def whole(tensor: Tensor) -> Tensor:

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.distributed import ProcessGroup, Store, TCPStore  # type: ignore[attr-defined]
 
 from flowrl.errors import EngineError
+from flowrl.runtime.mesh import mesh_of
 
 OTHERS_FAILED = "look at what the other ranks say; `cluster.rank_timeout` is how long one waits"
 
@@ -79,9 +80,12 @@ class Fsdp2:
     Attributes:
         reshard_after_forward: gathered weights of a layer go after its forward and are gathered
             again for its backward; else they stay until then.
+        replicas: groups of neighbouring ranks that have all chunks each; gradients are added up
+            over them too (hybrid sharding, Zhao et al. 2023, arXiv:2304.11277, sec. 3.2.2).
     """
 
     reshard_after_forward: bool = True
+    replicas: int = 1
 
 
 def open_store(host: str) -> TCPStore:
@@ -123,6 +127,7 @@ def part(of: Ranks, members: Sequence[int]) -> Ranks | None:
 
 def leave() -> None:
     """Leave the other ranks, if there are any."""
+    mesh_of.cache_clear()
     if dist.is_initialized():
         dist.destroy_process_group()
 

@@ -12,7 +12,7 @@ from flowrl.errors import EngineError
 from flowrl.ops.model import Head
 from flowrl.runtime.engine import Outputs, Sequences
 from flowrl.runtime.forward import Forward, Packing, keeps_rows_apart
-from flowrl.runtime.fsdp2 import laid_as, shard, units, whole
+from flowrl.runtime.fsdp2 import chunk, laid_as, shard, units, whole
 from flowrl.runtime.language import full_precision
 from flowrl.runtime.layers import checkpoint_layers
 from flowrl.runtime.microbatches import Microbatch, split_rows, whole_batch
@@ -81,6 +81,10 @@ class TorchScorer:
         """Return the weights by name; tied ones once. They are aliased unless they are divided."""
         return dict(self.gathered())
 
+    def stored(self) -> dict[str, Tensor]:
+        """Return what this rank has of each weight, by name, aliased; of tied ones the first."""
+        return {name: chunk(tensor) for name, tensor in weights_of(self.model).items()}
+
     def gathered(self) -> Iterator[tuple[str, Tensor]]:
         """Yield the weights one by one; if one rank asks for them, all must."""
         with self.ranks.together():
@@ -108,9 +112,9 @@ class TorchScorer:
             fsdp=self.fsdp,
         )
         if self.fsdp:
-            own = weights_of(self.model)
-            for name, tensor in weights_of(copy.model).items():
-                tensor.copy_(own[name])
+            stored = self.stored()
+            for name, tensor in copy.stored().items():
+                tensor.copy_(stored[name])
         return copy
 
     def _choose(self, packing: Packing | None) -> Packing:

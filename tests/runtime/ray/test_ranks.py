@@ -16,7 +16,7 @@ from flowrl.runtime.engine import Sequences
 from flowrl.runtime.engines.torch import TorchTrainer
 from flowrl.runtime.engines.torch_scorer import TorchScorer
 from flowrl.runtime.models import ModelSpec
-from flowrl.runtime.ranks import ALONE, Fsdp2, Ranks
+from flowrl.runtime.ranks import ALONE, Fsdp2, Ranks, part
 from flowrl.runtime.schedule import TrainerOptions
 from tests.runtime.engines.losses import PLAIN, TokenMean, losses
 
@@ -73,9 +73,10 @@ def trained(
     folder=None,
     steps=2,
     options=SMALL,
+    ranks=None,
 ):
     """Update a trainer from a state, if there is one; return it in numbers."""
-    trainer = TorchTrainer(spec, TrainerOptions(**options), ranks=here(), fsdp=fsdp)
+    trainer = TorchTrainer(spec, TrainerOptions(**options), ranks=ranks or here(), fsdp=fsdp)
     loss, outputs = own_critic(batch) if spec.head else losses(batch)[name]
     trainer.forward(batch, outputs, 1.0)  # what it gathers must be gone when weights change
     if state:
@@ -134,6 +135,73 @@ class Run:
 
     def __call__(self, *args):
         return trained(*args, **self.how)
+
+
+@attrs.frozen
+class InPool(Run):
+    """The same on all ranks but the first, which has no part in what they do."""
+
+    def __call__(self, *args):
+        world = Ranks(dist.get_rank(), dist.get_world_size(), 60)
+        ranks = part(world, range(1, world.count))
+        return trained(*args, ranks=ranks, **self.how) if ranks else None
+
+
+@pytest.mark.parametrize("name", ["token mean", "batch statistic"])
+def test_replicas_of_divided_weights_train_as_one_does(name, on, model_folder, batch):
+    spec, how = ModelSpec(model_folder("llama"), dtype="float64"), {"name": name, "steps": 3}
+
+    found = on(5, InPool(how), spec, batch, Fsdp2(replicas=2))[1:]
+
+    assert_same(found, trained(spec, batch, **how))
+    whole, kept = found[0]["whole"], [each["kept"] for each in found]
+    assert kept[:2] == kept[2:]
+    assert sum(kept) == 2 * whole
+    assert max(kept) < 0.6 * whole
+
+
+def frozen_and_averaged(spec, batch, fsdp=None):
+    """Return a model's outputs before an update, and the mean of its weights before and after."""
+    trainer = TorchTrainer(spec, TrainerOptions(**PLAIN), ranks=here(), fsdp=fsdp)
+    before = trainer.snapshot()
+    loss, outputs = losses(batch)["token mean"]
+    trainer.update(batch, outputs, 1.0, loss, 0)
+    outputs = before.forward(batch, outputs, 1.0)
+    before.average(trainer.weights(), 0.5)
+    return outputs, before.weights()
+
+
+def test_replicas_of_divided_weights_are_frozen_and_averaged(on, model_folder, batch):
+    spec = ModelSpec(model_folder("llama"), dtype="float64")
+
+    found = on(4, frozen_and_averaged, spec, batch, Fsdp2(replicas=2))
+
+    for each in found:
+        assert_close(each, frozen_and_averaged(spec, batch), rtol=0, atol=1e-10)
+
+
+def stored_and_whole(spec, fsdp):
+    """Return what a rank stores and the whole weights, before and after each number is doubled."""
+    trainer = TorchTrainer(spec, TrainerOptions(**PLAIN), ranks=here(), fsdp=fsdp)
+    before = trainer.state_dict()["weights"]
+    stored = {name: tensor.clone() for name, tensor in trainer.stored().items()}
+    for tensor in trainer.stored().values():
+        tensor.mul_(2)
+    return stored, before, trainer.weights()
+
+
+@pytest.mark.parametrize("fsdp", [Fsdp2(), Fsdp2(replicas=2), None])
+def test_what_ranks_store_are_the_chunks_of_the_weights_and_may_be_written(fsdp, on, model_folder):
+    spec = ModelSpec(model_folder("llama"), dtype="float64")
+
+    found = on(4, stored_and_whole, spec, fsdp)
+
+    chunks = 4 // fsdp.replicas if fsdp else 1
+    for rank, (stored, before, after) in enumerate(found):
+        assert stored.keys() == before.keys() == after.keys()
+        for name, tensor in stored.items():
+            assert torch.equal(tensor, before[name].chunk(chunks)[rank % chunks])
+            assert torch.equal(2 * before[name], after[name])
 
 
 def rows(*lengths):
