@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from flowrl.config.schema import EnginesTable, PoolSpec, Tables
 from flowrl.config.structure import KeyPath, Problem
+from flowrl.errors import RunFileError
 from flowrl.ir.layout import Layout
 
 
@@ -47,15 +48,25 @@ def _misfits(tables: Tables, role: str, pool: str) -> Iterator[Problem]:
         )
     if tables.cluster.executor == "ray" and spec.workers > 1:
         yield from _unclaimed(tables, role, pool)
-    own = str(Layout(fsdp=spec.workers))
     for use in (role, f"{role}.train"):
-        if spec.layouts.get(use, own) != own:
+        if not _divides(spec.layouts.get(use, "1")):
             yield Problem(
                 (*path, "layouts", use),
-                f"the layout of `{use}` is `{spec.layouts[use]}`; divided by fsdp2 it is `{own}`",
+                f"the layout of `{use}` is `{spec.layouts[use]}`; divided by fsdp2 it is "
+                f"`{Layout(fsdp=spec.workers)}`, or `fsdp` x `dp` of as many ranks",
                 hint="leave the layout out, or `shard`",
                 against=(shard,),
             )
+
+
+def _divides(text: str) -> bool:
+    """Whether FSDP2 makes a layout; what is none is told elsewhere."""
+    try:
+        layout = Layout.parse(text)
+    except RunFileError:
+        return True
+    made = Layout(dp=layout.dp, fsdp=layout.fsdp)
+    return layout == made and (layout.fsdp > 1 or layout.size == 1)
 
 
 def _unclaimed(tables: Tables, role: str, pool: str) -> Iterator[Problem]:

@@ -127,8 +127,8 @@ class PoolSpec:
     """CPUs that Ray sets aside for each worker."""
     layouts: dict[str, str] = attrs.field(factory=dict)
     """How `flowrl plan` takes weights to lie over its workers, by role or quoted `"role.use"`:
-    `"fsdp8"`, `"tp2 x dp4"`; it chooses those that aren't given. A run divides weights by `shard`
-    alone."""
+    `"fsdp8"`, `"tp2 x dp4"`; it chooses those that aren't given. A run divides weights that have
+    a `shard`; `fsdp4 x dp2` is two replicas of four chunks."""
     residencies: dict[str, Literal["resident", "offload", "drop", "alias"]] = attrs.field(
         factory=dict
     )

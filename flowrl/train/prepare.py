@@ -9,6 +9,7 @@ from flowrl.config.run_file import RunFile
 from flowrl.config.schema import OptimizerSettings
 from flowrl.data.tokenizer import load_tokenizer
 from flowrl.errors import DataError
+from flowrl.ir.layout import Layout
 from flowrl.ops.uses import uses_of
 from flowrl.runtime.engine import Sampling
 from flowrl.runtime.local import RoleSetup
@@ -54,8 +55,14 @@ def role_setup(run: RunFile, role: str) -> RoleSetup:
             packing=train.packing,
             checkpointing=train.checkpointing,
         ),
-        fsdp=Fsdp2(train.reshard_after_forward) if train.shard == "fsdp2" else None,
+        fsdp=_fsdp(run, role) if train.shard == "fsdp2" else None,
     )
+
+
+def _fsdp(run: RunFile, role: str) -> Fsdp2:
+    """Return how a role's weights are divided: within replicas, if its layout has several."""
+    layout = Layout.parse(cluster_of(run).layout_of(role, "train") or "1")
+    return Fsdp2(run.engines.role(role).train.reshard_after_forward, layout.dp)
 
 
 def _device(run: RunFile, role: str, use: str) -> str:

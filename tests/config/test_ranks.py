@@ -1,5 +1,6 @@
 """Workers that divide a model, and what their pool must be."""
 
+import pytest
 from inline_snapshot import snapshot
 
 from tests.config.conftest import GRPO
@@ -12,6 +13,12 @@ def test_a_pool_of_workers_divides_a_model(load):
     run = load(POOL + "gpus = 4\nworkers = 4\nlayouts = {policy = 'fsdp4'}\n")
 
     assert run.engines.role("policy").train.shard == "fsdp2"
+
+
+def test_replicas_of_divided_weights_fill_a_pool(load):
+    run = load(POOL + "workers = 4\nlayouts = {policy = 'dp2 x fsdp2'}\n")
+
+    assert run.cluster.pools["train"].layouts == {"policy": "dp2 x fsdp2"}
 
 
 def test_workers_without_a_gpu_each(error_of):
@@ -46,7 +53,7 @@ def test_a_layout_that_is_not_what_fsdp2_makes(error_of):
     pool = POOL + "gpus = 4\nworkers = 4\nlayouts = {policy = 'tp2 x dp2'}\n"
 
     assert error_of(pool) == snapshot("""\
-the layout of `policy` is `tp2 x dp2`; divided by fsdp2 it is `fsdp4`
+the layout of `policy` is `tp2 x dp2`; divided by fsdp2 it is `fsdp4`, or `fsdp` x `dp` of as many ranks
   run.toml:26
    26 | layouts = {policy = 'tp2 x dp2'}
                    ^^^^^^
@@ -55,6 +62,13 @@ the layout of `policy` is `tp2 x dp2`; divided by fsdp2 it is `fsdp4`
         ^^^^^
 help: leave the layout out, or `shard`\
 """)
+
+
+@pytest.mark.parametrize("layout", ["dp4", "fsdp4 along tp", "tp2 x fsdp2"])
+def test_other_layouts_that_fsdp2_does_not_make(layout, error_of):
+    pool = POOL + f"workers = 4\nlayouts = {{policy = '{layout}'}}\n"
+
+    assert f"the layout of `policy` is `{layout}`; divided by fsdp2" in error_of(pool)
 
 
 def test_a_pool_that_claims_nothing_of_the_role_is_not_asked(load):

@@ -15,6 +15,7 @@ from flowrl.errors import (
     RewardError,
     RunFileError,
 )
+from flowrl.runtime.ranks import Fsdp2
 from flowrl.runtime.schedule import TrainerOptions
 from flowrl.train.prepare import role_setup
 from tests.train.conftest import REFERENCE, ROWS, SCORED, make_tokenizer
@@ -298,6 +299,23 @@ roles = ["policy.generate"]
 
     assert (real.model.device, real.generator_device) == ("cpu", "cuda")
     assert (emulated.model.device, emulated.generator_device) == ("cpu", "cpu")
+
+
+def test_a_layout_says_how_many_replicas_of_divided_weights_there_are(folder):
+    pools = """
+[engines.policy.train]
+shard = "fsdp2"
+[cluster.pools.train]
+workers = 4
+roles = ["policy"]
+"""
+    path = folder.write("grpo", added=pools)
+
+    def fsdp(*sets):
+        return role_setup(load_run_file(path, sets), "policy").fsdp
+
+    assert fsdp() == Fsdp2()
+    assert fsdp("cluster.pools.train.layouts.policy='dp2 x fsdp2'") == Fsdp2(replicas=2)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")

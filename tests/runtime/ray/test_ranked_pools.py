@@ -29,6 +29,7 @@ APART = (Pool("train"), Pool("rollout", 0, ("policy.generate",)), DATA)
 TOGETHER = (Pool("train"), DATA)
 OPTIONS = attrs.evolve(steps.SMOOTH, tokens_per_microbatch=20, max_grad_norm=0.5)
 GRPO = grpo, {"samples": 3, "kl_coef": 0.3}
+FSDP = Fsdp2()
 PPO = ppo, {"minibatch": 2, "epochs": 2}
 
 
@@ -36,14 +37,14 @@ PPO = ppo, {"minibatch": 2, "epochs": 2}
 def both(model_folder, tokenizer, pools, tmp_path):
     """Run three steps of a program here and on ranks; return both metrics and weights."""
 
-    def both(program, hyperparameters, split, workers, *, whole=(), rows=4, budget=20):
+    def both(program, hyperparameters, split, workers, *, fsdp=FSDP, whole=(), rows=4, budget=20):
         traced = fl.trace(program, **hyperparameters)
         options = attrs.evolve(OPTIONS, tokens_per_microbatch=budget)
         roles = steps.roles(traced, model_folder, dtype="float64", options=OPTIONS, block=4)
         here = steps.executor(traced, roles, tokenizer, rows=rows)
         metrics, carry = jobs.run(here, steps.cursors(traced, tokenizer), 3)
         divided = {
-            role: attrs.evolve(setup, options=options, fsdp=None if role in whole else Fsdp2())
+            role: attrs.evolve(setup, options=options, fsdp=None if role in whole else fsdp)
             for role, setup in roles.items()
         }
         lowered = traced.lower(Cluster(split), divided)
@@ -111,6 +112,10 @@ def test_weights_and_metrics_are_those_of_one_rank(program, split, workers, both
 
 def test_weights_that_are_whole_train_beside_weights_that_are_divided(both):
     assert_close_to_one_rank(both(*PPO, TOGETHER, {"train": 2}, whole=["critic"]))
+
+
+def test_replicas_of_divided_weights_train_as_one_rank_does(both):
+    assert_close_to_one_rank(both(*PPO, TOGETHER, {"train": 4}, fsdp=Fsdp2(replicas=2)))
 
 
 @pytest.mark.parametrize("budget", [1, 10_000])
