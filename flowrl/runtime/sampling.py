@@ -6,28 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from flowrl.errors import EngineError
 from flowrl.runtime.engine import Sampling
-
-
-def check_sampling(sampling: Sampling) -> None:
-    """Refuse settings that describe no distribution.
-
-    Raises:
-        EngineError: naming the setting, what it must be and what came.
-    """
-    limit = f"between 0 and max_tokens ({sampling.max_tokens})"
-    rules = (
-        ("temperature", 0 <= sampling.temperature < math.inf, "at least 0"),
-        ("top_p", 0 < sampling.top_p <= 1, "above 0 and at most 1"),
-        ("top_k", sampling.top_k >= 0, "at least 0"),
-        ("max_tokens", sampling.max_tokens >= 1, "at least 1"),
-        ("min_tokens", 0 <= sampling.min_tokens <= sampling.max_tokens, limit),
-        ("stop", all(sampling.stop), "strings that are not empty"),
-    )
-    for name, holds, expected in rules:
-        if not holds:
-            raise EngineError(f"`{name}` must be {expected}; got {getattr(sampling, name)!r}")
 
 
 def uniforms(seed: int, count: int) -> np.ndarray:

@@ -6,9 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
-from flowrl.errors import EngineError
 from flowrl.runtime.engine import Sampling
-from flowrl.runtime.sampling import check_sampling, log_distribution, sample, uniforms
+from flowrl.runtime.sampling import log_distribution, sample, uniforms
 
 LOGITS = torch.tensor([[0.5, 0.2, 0.15, 0.1, 0.05]], dtype=torch.float64).log()
 
@@ -94,24 +93,3 @@ def test_every_bit_of_a_seed_counts_and_a_longer_limit_keeps_the_draws():
 
     assert len({uniforms(seed, 1)[0] for seed in seeds}) == len(seeds)
     assert uniforms(7, 5).tolist() == uniforms(7, 9)[:5].tolist()
-
-
-@pytest.mark.parametrize(
-    ("sampling", "message"),
-    [
-        (Sampling(temperature=-1.0), "`temperature` must be at least 0; got -1.0"),
-        (Sampling(top_p=0.0), "`top_p` must be above 0 and at most 1; got 0.0"),
-        (Sampling(top_k=-1), "`top_k` must be at least 0; got -1"),
-        (Sampling(max_tokens=0), "`max_tokens` must be at least 1; got 0"),
-        (
-            Sampling(max_tokens=4, min_tokens=5),
-            "`min_tokens` must be between 0 and max_tokens (4); got 5",
-        ),
-        (Sampling(stop=("a", "")), "`stop` must be strings that are not empty; got ('a', '')"),
-    ],
-)
-def test_a_setting_that_describes_no_distribution_is_named(sampling, message):
-    with pytest.raises(EngineError) as error:
-        check_sampling(sampling)
-
-    assert str(error.value) == message

@@ -1,6 +1,5 @@
 """The hf engine: samples from a transformers model with a key-value cache, on one device."""
 
-import math
 from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any
@@ -11,11 +10,11 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache
 
-from flowrl.errors import EngineError
+from flowrl.runtime.checks import broken, check_prompts, check_sampling, limits_of
 from flowrl.runtime.engine import Completion, Request, Sampling
 from flowrl.runtime.language import full_precision
 from flowrl.runtime.models import ModelSpec, check_weights, load_model
-from flowrl.runtime.sampling import check_sampling, sample, uniforms
+from flowrl.runtime.sampling import sample, uniforms
 from flowrl.runtime.stopping import Stops
 from flowrl.runtime.value_head import without_value_head
 
@@ -62,7 +61,7 @@ class HFGenerator:
                 describes no distribution.
         """
         check_sampling(sampling)
-        self._check_prompts(requests, sampling)
+        check_prompts(requests, sampling, *limits_of(self.model.config))
         if not any(request.n for request in requests):
             return [[] for _ in requests]
         samples = iter(self._sample(requests, sampling))
@@ -78,32 +77,8 @@ class HFGenerator:
         stops = Stops(sampling, self.tokenizer, self.model.device)
         made = decode(decoder, stops, sampling, torch.from_numpy(draws))
         if not made.logprobs.isfinite().all():
-            raise EngineError(
-                f"version {self.version} of {self.spec.path} gives logits that are not finite",
-                hint="go back to a checkpoint; lower learning_rate, or take another dtype",
-            )
+            raise broken(self.spec.path, self.version)
         return made.completions()
-
-    def _check_prompts(self, requests: Sequence[Request], sampling: Sampling) -> None:
-        config = self.model.config.get_text_config()
-        limit = getattr(config, "max_position_embeddings", None) or math.inf
-        room = limit - sampling.max_tokens
-        for number, request in enumerate(requests):
-            where, length = f"prompt {number} of the block", len(request.prompt)
-            if not length:
-                raise EngineError(f"{where} is empty", hint="begin prompts with a token, as bos")
-            if length > room:
-                raise EngineError(
-                    f"{where} has {length} tokens; the model's {limit} positions leave {room} "
-                    f"beside max_tokens = {sampling.max_tokens}",
-                    hint="drop long prompts or lower max_tokens",
-                )
-            if not 0 <= min(request.prompt) <= max(request.prompt) < config.vocab_size:
-                raise EngineError(
-                    f"{where} has token ids from {min(request.prompt)} to {max(request.prompt)}; "
-                    f"the model knows 0 to {config.vocab_size - 1}",
-                    hint="use the tokenizer that belongs to the model",
-                )
 
 
 class Decoder:
