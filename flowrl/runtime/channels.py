@@ -20,6 +20,7 @@ from flowrl.functional.ragged import Ragged
 from flowrl.runtime.failures import Failure, WorkerDied
 from flowrl.runtime.host import Handle, Resident
 from flowrl.runtime.lines import Line
+from flowrl.runtime.selection import Selection
 
 Box = list[ObjectRef[Any]]
 """The address of a value. Small values would else travel inside a reply, to the controller."""
@@ -89,6 +90,22 @@ def put(values: Sequence[Any]) -> Box:
 def get(box: Box) -> list[Any]:
     """Return the values that another worker has put; a model is held by its weights."""
     return [_arrived(value) for value in ray.get(box[0])]
+
+
+def size(value: Any) -> int:
+    """Return the bytes of a value's tensors; rows of the data have none."""
+    match value:
+        case Tensor():
+            return value.nbytes
+        case Ragged():
+            return size((value.values, *value.lengths))
+        case Selection():
+            return size((*value.index, *value.counts))
+        case Handle():
+            return size(list(value.engine.weights().values()))
+        case list() | tuple():
+            return sum(map(size, value))
+    return 0
 
 
 def _portable(value: Any) -> Any:

@@ -12,6 +12,7 @@ from torch import Tensor
 from flowrl.ir.graph import Graph, Node, Value
 from flowrl.ir.types import ModelType
 from flowrl.ops.move import Transfer
+from flowrl.ops.names import named_nodes
 from flowrl.ops.tensor import Constant
 from flowrl.runtime.host import Path
 from flowrl.runtime.instructions import Instructions
@@ -74,6 +75,9 @@ class Controller:
         """The workers of each pool that have its values: its first one, or all its ranks."""
         self.graphs = list(inner_graphs(graph))
         self.divided = {graph: segments(graph) for graph in self.graphs}
+        named = list(named_nodes(graph))
+        self.names = [name for name, _ in named]
+        self.numbers = {node: number for number, (_, node) in enumerate(named)}
         pairs = zip(self.graphs, inner_graphs(source), strict=True)
         self.instructions = Instructions(
             {a: b for g, s in pairs for a, b in zip(g.nodes, s.nodes, strict=True)}, replies
@@ -214,7 +218,7 @@ class Controller:
 
     def _transfer(self, segment: Segment, env: dict[Value, Any]) -> None:
         """Send what moves between the same two workers together."""
-        moves: dict[tuple[str, str], dict[Value, Any]] = {}
+        moves: dict[tuple[str, str], dict[Node, Any]] = {}
         for node in segment.nodes:
             assert isinstance(node.op, Transfer)
             (arg,) = node.args
@@ -222,11 +226,11 @@ class Controller:
             if not isinstance(x, Held) or isinstance(arg.type, ModelType):
                 env[node.results[0]] = self._bring(x, node.op.dst, (node,), everywhere=True)
             else:
-                moves.setdefault((x.lines[0].pool, node.op.dst), {})[node.results[0]] = x
+                moves.setdefault((x.lines[0].pool, node.op.dst), {})[node] = x
         for (src, dst), values in moves.items():
-            found = list(values.values())
-            moved = found if src == dst else self._move(found, self.holders[dst], segment.nodes)
-            env.update(zip(values, moved, strict=True))
+            found, nodes = list(values.values()), tuple(values)
+            moved = found if src == dst else self._move(found, self.holders[dst], nodes)
+            env.update(zip((node.results[0] for node in nodes), moved, strict=True))
 
     def _control(self, node: Node, env: dict[Value, Any], path: Path) -> None:
         args = [env[arg] for arg in node.args]
@@ -250,19 +254,20 @@ class Controller:
         """Send values of one pool to workers of another, together; `nodes` ask for it."""
         ids = [value.id for value in values]
         src, *others = self.holders[values[0].lines[0].pool]
-        box = self.tell(src, nodes, "send", *ids)
+        told = self.plan, [self.numbers[node] for node in nodes]
+        box = self.tell(src, nodes, "send", *told, *ids)
         for line in others:
             self.tell(line, nodes, "attend", *ids, again=True)
         moved = [Held(next(IDS), lines) for _ in values]
-        self.tell_all(lines, "receive", moved[0].id, box)
+        self.tell_all(lines, "receive", *told, moved[0].id, box)
         return moved
 
     def _spread(self, model: Held, pool: str) -> None:
         """Give a model's weights to the workers of its pool that lack them."""
         lacking = [line for line in self.pools[pool] if line not in model.lines]
         if lacking:
-            box = self.tell(model.lines[0], (), "send", model.id)
-            self.tell_all(lacking, "receive", model.id, box)
+            box = self.tell(model.lines[0], (), "send", self.plan, (), model.id)
+            self.tell_all(lacking, "receive", self.plan, (), model.id, box)
             model.lines += lacking
 
     def _new(self, lines: Sequence[Line], count: int) -> list[Held]:

@@ -21,6 +21,7 @@ from flowrl.runtime.carry import (
 )
 from flowrl.runtime.host import Handle, Host
 from flowrl.runtime.interpret import Interpreter
+from flowrl.runtime.measures import Measured, Measures
 from flowrl.runtime.rows import Cursor, fields
 
 
@@ -34,12 +35,14 @@ class Step:
         seconds: by phase: `data`, `generate`, `reward`, `score`, `update`; on Ray with the pool
             before it, as in `train/update`. Pools work at the same time.
         elapsed: seconds that the step took.
+        ops: what each op took, by its name in the printed graph, in the order of the graph.
     """
 
     carry: Carry
     metrics: dict[str, float]
     seconds: dict[str, float]
     elapsed: float
+    ops: Mapping[str, Measured] = attrs.field(factory=dict)
 
 
 class Executor(Protocol):
@@ -75,12 +78,18 @@ class LocalExecutor:
         inputs: the program's arguments.
         host: engines, rewards and seeds.
         rows_per_step: rows of the data that each data input gets.
+        measures: what the graph's nodes take.
     """
 
     graph: Graph
     inputs: tuple[Input, ...]
     host: Host
     rows_per_step: int
+    measures: Measures = attrs.field(init=False)
+
+    @measures.default
+    def _of_graph(self) -> Measures:
+        return Measures(self.graph)
 
     def first(self) -> Carry:
         """Return the carry before the first step."""
@@ -106,6 +115,7 @@ class LocalExecutor:
         """
         start = time.perf_counter()
         self.host.begin(step, data)
+        self.measures.clear()
         with self.host.timed("data"):
             batches = {name: cursor.take(self.rows_per_step) for name, cursor in data.items()}
         values: dict[str, Any] = {}
@@ -117,13 +127,14 @@ class LocalExecutor:
             else:
                 raise EngineError(f"no data is given for `{spec.name}`")
         known = [values.get(name) for name, _ in self.graph.inputs]
-        outputs = Interpreter(self.host).run(self.graph, known)
+        outputs = Interpreter(self.host, self.measures).run(self.graph, known)
         named = dict(zip((name for name, _ in self.graph.outputs), outputs, strict=True))
         return Step(
             {s.name: next_carry(s, carry, named) for s in self.inputs if s.name in carry},
             {**metrics_of(named), **self.host.counts},
             dict(self.host.seconds),
             time.perf_counter() - start,
+            self.measures.by_name(),
         )
 
     def save(self, folder: str) -> dict[str, int]:

@@ -12,15 +12,21 @@ from flowrl.ops.division import Microbatches, Minibatches
 from flowrl.ops.tensor import Constant, TensorOp
 from flowrl.runtime import carry, division, loops, perform, selection, tensors
 from flowrl.runtime.host import Host, Path
+from flowrl.runtime.measures import Measures
 from flowrl.runtime.origins import SampleError, named
 from flowrl.runtime.rows import fields
 
 
 class Interpreter:
-    """Evaluates graphs on a host."""
+    """Evaluates graphs on a host.
 
-    def __init__(self, host: Host) -> None:
-        self.host = host
+    Args:
+        host: models, rewards, data and seeds.
+        measures: of the graph whose nodes are measured.
+    """
+
+    def __init__(self, host: Host, measures: Measures | None = None) -> None:
+        self.host, self.measures = host, measures or Measures()
 
     def run(self, graph: Graph, inputs: Sequence[Any], path: Path = ()) -> list[Any]:
         """Return the outputs of `graph` on `inputs`.
@@ -45,7 +51,8 @@ class Interpreter:
     def evaluate(self, node: Node, args: list[Any], path: Path) -> Sequence[Any]:
         """Return the results of one node."""
         try:
-            return EVALUATE[type(node.op)](self, node, args, path)
+            with self.measures.of(node):
+                return EVALUATE[type(node.op)](self, node, args, path)
         except FlowrlError as error:
             if error.where:
                 raise

@@ -1,7 +1,7 @@
 """Runs the steps of a plan on pools of workers, whoever they are."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -23,6 +23,10 @@ from flowrl.runtime.controller import EXAMPLES, IDS, PROMPTS, Controller, Held, 
 from flowrl.runtime.executor import Step, metrics_of
 from flowrl.runtime.job import Loan
 from flowrl.runtime.lines import Line
+from flowrl.runtime.measures import Measured, by_name
+
+MOST_MEASURED = 100
+"""Nodes a message: of each at most 30 bytes."""
 
 
 class PoolExecutor:
@@ -88,6 +92,7 @@ class PoolExecutor:
         outputs = controller.run(self.graph, known)
         names = [name for name, _ in self.graph.outputs]
         counted = controller.tell_all(self._lines(), "finish", self.name)
+        measured = self._tell_to_measure()
         named = self._numbers(dict(zip(names, outputs, strict=True)))
         counts, seconds = self._counted(controller.replies.get(counted))
         return Step(
@@ -95,6 +100,7 @@ class PoolExecutor:
             metrics_of(named) | counts,
             seconds,
             time.perf_counter() - start,
+            self._measured(measured),
         )
 
     def model(self, role: str) -> Held:
@@ -136,6 +142,25 @@ class PoolExecutor:
         names = [name for name, value in self.graph.outputs if value.type == f32()]
         numbers = self.controller.floats([named[name] for name in names])
         return {**named, **dict(zip(names, numbers, strict=True))}
+
+    def _tell_to_measure(self) -> list[tuple[Line, Any]]:
+        """Have workers say what nodes took, some at a time: messages stay small."""
+        count = len(self.controller.names)
+        parts = [(n, n + MOST_MEASURED) for n in range(0, count, MOST_MEASURED)]
+        tell, name = self.controller.tell, self.name
+        return [
+            (line, tell(line, (), "measured", name, *part))
+            for line in self._lines()
+            for part in parts
+        ]
+
+    def _measured(self, asked: Sequence[tuple[Line, Any]]) -> dict[str, Measured]:
+        rows = self.controller.replies.get([reply for _, reply in asked])
+        found = [
+            (line.pool, {number: Measured(*its) for number, *its in of})
+            for (line, _), of in zip(asked, rows, strict=True)
+        ]
+        return by_name(self.controller.names, found)
 
     def _no_rows(self, pool: str, dtype: DType, depth: int) -> Held:
         return self.controller.make(pool, no_rows, dtype, depth)

@@ -2,6 +2,7 @@
 
 import os
 import socket
+import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -28,6 +29,7 @@ from flowrl.runtime.local import (
     load_models,
     pin_threads,
 )
+from flowrl.runtime.measures import Measures
 from flowrl.runtime.ranks import ALONE, Ranks
 from flowrl.runtime.rows import Cursor, fields
 from flowrl.runtime.segments import Segment, inner_graphs, segments
@@ -122,7 +124,7 @@ class Worker:
         else:
             load_models(graph, setup.roles, setup.tokenizers, host, seat)
         walked = tuple(tuple(segments(inner)) for inner in inner_graphs(graph))
-        self.parts[plan] = Part(walked, Interpreter(host))
+        self.parts[plan] = Part(walked, Interpreter(host, Measures(graph)))
 
     def model(self, plan: str, role: str, name: str, result: int) -> None:
         """Keep the model of a role as a value, under the role's name in the plan that reads it."""
@@ -133,7 +135,9 @@ class Worker:
 
     def begin(self, plan: str, step: int) -> None:
         """Start a step."""
-        self.parts[plan].it.host.begin(step, {})
+        it = self.parts[plan].it
+        it.host.begin(step, {})
+        it.measures.clear()
 
     def draw(self, plan: str, source: str, position: int, count: int, first: int) -> None:
         """Keep the fields of `count` rows of the data."""
@@ -167,9 +171,13 @@ class Worker:
         """Return scalars."""
         return [float(self.values[number]) for number in ids]
 
-    def send(self, *ids: int) -> Box:
-        """Make values ready for other workers."""
-        return channels.put([self.values[number] for number in ids])
+    def send(self, plan: str, nodes: Sequence[int], *ids: int) -> Box:
+        """Make values ready for other workers; `nodes` ask for them, if any do."""
+        start = time.perf_counter()
+        box = channels.put([self.values[number] for number in ids])
+        if nodes:
+            self.parts[plan].it.measures.sent(nodes, time.perf_counter() - start)
+        return box
 
     def attend(self, *ids: int) -> None:
         """Take part in gathering the models among values that another rank sends."""
@@ -177,9 +185,15 @@ class Worker:
             if isinstance(value, Handle):
                 deque(value.engine.gathered(), maxlen=0)
 
-    def receive(self, first: int, box: Box) -> None:
+    def receive(self, plan: str, nodes: Sequence[int], first: int, box: Box) -> None:
         """Keep values that another worker sends."""
-        self._keep(first, channels.get(box))
+        start = time.perf_counter()
+        values = channels.get(box)
+        took = time.perf_counter() - start
+        if nodes:
+            sizes = [channels.size(value) for value in values]
+            self.parts[plan].it.measures.received(nodes, took, sizes)
+        self._keep(first, values)
 
     def scatter(
         self, plan: str, graph: int, number: int, given: Sequence[Given], path: Path, workers: int
@@ -198,7 +212,9 @@ class Worker:
         """Return the completions of this worker's blocks."""
         part, node = self._generate(plan, graph, number)
         (handle,), (blocks,) = self._values([model]), channels.get(asked)
-        return channels.put([perform.answers(part.it, node, handle, blocks)])
+        with part.it.measures.of(node):
+            done = perform.answers(part.it, node, handle, blocks)
+        return channels.put([done])
 
     def gather(
         self, plan: str, graph: int, number: int, model: Given, first: int, *answers: Box
@@ -215,6 +231,11 @@ class Worker:
         """Return what was counted in this step, and the seconds by kind of op."""
         host = self.parts[plan].it.host
         return dict(host.counts), dict(host.seconds)
+
+    def measured(self, plan: str, first: int, last: int) -> list[tuple[Any, ...]]:
+        """Return what was measured in this step of nodes `first` to `last`, as plain numbers."""
+        found = self.parts[plan].it.measures.found.items()
+        return [(n, *attrs.astuple(its)) for n, its in found if first <= n < last]
 
     def loaded(self, plan: str, role: str) -> int:
         """Return the version of a role that its generator has."""

@@ -151,11 +151,11 @@ class SimulatedLine(Line):
         """Return scalars, which have no size."""
         return [0.0] * len(ids)
 
-    def do_send(self, *ids: int) -> Parcel:
+    def do_send(self, plan: str, nodes: Sequence[int], *ids: int) -> Parcel:
         """Make values ready for other workers."""
         return Parcel([self.values.get(number, Size()) for number in ids], self, self.free)
 
-    def do_receive(self, first: int, box: Reply) -> None:
+    def do_receive(self, plan: str, nodes: Sequence[int], first: int, box: Reply) -> None:
         """Wait for values; a model's weights came when an op needed them."""
         if box.value is None:
             return
@@ -170,6 +170,10 @@ class SimulatedLine(Line):
     def do_finish(self, plan: str) -> tuple[dict[str, float], dict[str, float]]:
         """Return that nothing was counted."""
         return {}, {}
+
+    def do_measured(self, plan: str, first: int, last: int) -> list[tuple[Any, ...]]:
+        """Return that nothing was measured."""
+        return []
 
     @property
     def _pool(self) -> Sequence["SimulatedLine"]:

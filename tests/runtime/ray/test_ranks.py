@@ -33,7 +33,7 @@ def on(pools):
         ray.get([line.call("join", address, i, count, 60) for i, line in enumerate(lines)])
         given, result = [("as it is", arg) for arg in (function, *args)], next(IDS)
         ray.get([line.call("call", called, given, result) for line in lines])
-        return [channels.get(ray.get(line.call("send", result)))[0] for line in lines]
+        return [channels.get(ray.get(line.call("send", "", (), result)))[0] for line in lines]
 
     return on
 

@@ -1,0 +1,54 @@
+"""What ops take on pools of workers: the same names as in one process, and the bytes that move."""
+
+import flowrl as fl
+from flowrl.compiler.cluster import Cluster, Pool
+from flowrl.ir.types import ModelType
+from flowrl.ops.control import ControlOp
+from flowrl.ops.move import Transfer
+from flowrl.ops.names import named_nodes
+from programs.grpo import grpo
+from programs.ppo import ppo
+from tests.runtime import steps
+from tests.runtime.ray import jobs
+
+POOLS = (
+    Pool("train", 0, ("policy.train", "critic")),
+    Pool("rollout", 0, ("policy.generate",)),
+    Pool("data", 0, ("data", "reward", "reference")),
+)
+
+
+def stepped(lowered, tokenizer, lines):
+    """Return one step on pools of workers."""
+    there = jobs.executor(lowered, tokenizer, lines)
+    return there.step(there.first(), there.cursors(), 0)
+
+
+def test_every_op_is_measured_where_it_runs(pools, model_folder, tokenizer):
+    traced = fl.trace(ppo, minibatch=2, epochs=2)
+    lowered = traced.lower(Cluster(POOLS), steps.roles(traced, model_folder))
+    named = list(named_nodes(lowered.graph))
+
+    done = stepped(lowered, tokenizer, pools(train=1, rollout=2, data=1))
+    inside = {name: its.times for name, its in done.ops.items() if "/" in name}
+
+    assert list(done.ops) == [name for name, n in named if not isinstance(n.op, ControlOp)]
+    assert all(its.seconds > 0 for its in done.ops.values())
+    assert set(inside.values()) == {4}
+
+
+def test_the_bytes_of_a_transfer_are_those_that_arrive(pools, model_folder, tokenizer):
+    traced = fl.trace(grpo, samples=2, kl_coef=0.1)
+    lowered = traced.lower(Cluster(POOLS), steps.roles(traced, model_folder))
+    moves = {name: n for name, n in named_nodes(lowered.graph) if isinstance(n.op, Transfer)}
+    here = steps.executor(traced, steps.roles(traced, model_folder), tokenizer)
+    weights = sum(w.nbytes for w in here.host.models["policy"].engine.weights().values())
+
+    done = stepped(lowered, tokenizer, pools(train=1, rollout=2, data=1))
+    (model,) = (n for n, its in moves.items() if isinstance(its.results[0].type, ModelType))
+    tensors = [n for n, its in moves.items() if str(its.results[0].type).startswith("f32")]
+
+    assert done.ops[model].bytes == 2 * weights, "each of two workers that sample has them"
+    assert tensors
+    assert all(done.ops[name].bytes > 0 for name in tensors)
+    assert not any(its.bytes for name, its in done.ops.items() if name not in moves)
