@@ -8,9 +8,9 @@ import attrs
 
 from flowrl.ir.graph import Node
 from flowrl.ir.plan import MOST_PENDING
+from flowrl.runtime.agreement import RankMissingError
 from flowrl.runtime.failures import Failure, RowOf, located, unknown
 from flowrl.runtime.lines import Line, Replies
-from flowrl.runtime.ranks import RankMissingError
 
 SOON, LOOKS = 3.0, 30
 """Seconds in which the end of a worker is known, and how often to look in that time."""

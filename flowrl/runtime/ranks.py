@@ -10,14 +10,8 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import ProcessGroup, Store, TCPStore  # type: ignore[attr-defined]
 
-from flowrl.errors import EngineError
+from flowrl.runtime.agreement import Agreement, missing
 from flowrl.runtime.mesh import mesh_of
-
-OTHERS_FAILED = "look at what the other ranks say; `cluster.rank_timeout` is how long one waits"
-
-
-class RankMissingError(EngineError):
-    """A rank did not come to where the others wait: why is known to that rank alone."""
 
 
 @attrs.frozen
@@ -32,12 +26,14 @@ class Ranks:
         count: how many there are; one alone talks to nobody.
         timeout: seconds to wait for the others.
         group: in which they talk; all processes that have joined, if not given.
+        agreement: where they say what they are about to do.
     """
 
     index: int = 0
     count: int = 1
     timeout: float = 600.0
     group: ProcessGroup | None = attrs.field(default=None, eq=False)
+    agreement: Agreement | None = attrs.field(default=None, eq=False)
 
     def sum(self, tensors: Iterable[Tensor]) -> None:
         """Add up each tensor over the ranks, in place; all get the same bits."""
@@ -51,23 +47,32 @@ class Ranks:
         self.sum([one])
         return one.item()
 
-    @contextmanager
-    def together(self) -> Iterator[None]:
-        """Tell a collective that fails inside as what it is.
+    def agree(self, what: str) -> None:
+        """Wait until all ranks are about to do this.
 
         Raises:
+            RanksDisagreeError: one is about to do something else; told at once.
+            RankMissingError: one died, or did not come in time.
+        """
+        if self.agreement:
+            self.agreement.reach(what)
+
+    @contextmanager
+    def together(self, what: str) -> Iterator[None]:
+        """Agree on what is done inside, and tell a collective that fails there as what it is.
+
+        Raises:
+            RanksDisagreeError: a rank is about to do something else.
             RankMissingError: another rank died, or did not come in time.
         """
+        self.agree(what)
         try:
             yield
         except RuntimeError as error:
             if not _of_collective(error):
                 raise
-            raise RankMissingError(
-                f"rank {self.index} of {self.count} waited for the others, of which one ended or "
-                f"did not come within {self.timeout:g} s",
-                hint=OTHERS_FAILED,
-            ) from error
+            others = self.agreement.others() if self.agreement else ()
+            raise missing(self.index, self.count, what, self.timeout, others) from error
 
 
 ALONE = Ranks()
@@ -93,19 +98,25 @@ def open_store(host: str) -> TCPStore:
     return TCPStore(host, 0, is_master=True, wait_for_workers=False)
 
 
-def join(ranks: Ranks, store: Store) -> None:
+def join(ranks: Ranks, store: Store) -> Ranks:
     """Wait for all ranks, and connect to them: gloo for what is on CPUs, nccl for GPUs.
+
+    Returns:
+        the same ranks, who agree from now on.
 
     Raises:
         RankMissingError: one did not come in time.
     """
     timeout = timedelta(seconds=ranks.timeout)
     store.set_timeout(timeout)
+    agreement = Agreement(store, ranks.index, ranks.count, ranks.timeout)
+    own = attrs.evolve(ranks, agreement=agreement)
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
-    with ranks.together():
+    with own.together("joining"):
         dist.init_process_group(
             backend, store=store, rank=ranks.index, world_size=ranks.count, timeout=timeout
         )
+    return own
 
 
 def connect(address: str, ranks: Ranks) -> TCPStore:
@@ -120,9 +131,10 @@ def part(of: Ranks, members: Sequence[int]) -> Ranks | None:
     All that have joined must ask for the same groups, in the same order.
     """
     group = dist.new_group(list(members), timeout=timedelta(seconds=of.timeout))
+    agreement = of.agreement.among(members) if of.agreement else None
     if of.index not in members:
         return None
-    return Ranks(members.index(of.index), len(members), of.timeout, group)
+    return Ranks(members.index(of.index), len(members), of.timeout, group, agreement)
 
 
 def leave() -> None:

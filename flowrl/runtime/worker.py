@@ -12,8 +12,9 @@ import ray
 import torch
 from ray import cloudpickle
 
-from flowrl.ir.graph import Graph, Value
+from flowrl.ir.graph import Graph, Node, Value
 from flowrl.ir.plan import Plan
+from flowrl.ops.model import ModelOp
 from flowrl.ops.uses import uses_of
 from flowrl.runtime import channels, perform, ranks
 from flowrl.runtime.channels import Box
@@ -95,8 +96,7 @@ class Worker:
         """Become a rank of this pool: run models with its other workers from now on."""
         own = Ranks(index, count, timeout)
         self.store = self.store or ranks.connect(address, own)
-        ranks.join(own, self.store)
-        self.ranks = own
+        self.ranks = ranks.join(own, self.store)
 
     def open_rewards(self, opening: Callable[[], Rewards]) -> Box:
         """Import the reward functions; return what rows must have, for whoever opens the data."""
@@ -155,6 +155,7 @@ class Worker:
         segment = part.graphs[graph][number]
         env: dict[Value, Any] = dict(zip(segment.reads, self._values(given), strict=True))
         for self.node, node in enumerate(segment.nodes):
+            self._agree(node, path)
             results = part.it.evaluate(node, [env[arg] for arg in node.args], path)
             env.update(zip(node.results, results, strict=True))
         self._keep(first, [env[value] for value in segment.gives])
@@ -211,6 +212,7 @@ class Worker:
     def sample(self, plan: str, graph: int, number: int, model: Given, asked: Box) -> Box:
         """Return the completions of this worker's blocks."""
         part, node = self._generate(plan, graph, number)
+        self._agree(node)
         (handle,), (blocks,) = self._values([model]), channels.get(asked)
         with part.it.measures.of(node):
             done = perform.answers(part.it, node, handle, blocks)
@@ -258,6 +260,12 @@ class Worker:
             host.generators = {role: made or load_generator(own, setup.tokenizers[role])}
         host.decoders, host.sampling = setup.tokenizers, {role: own.sampling}
         host.sequences_per_block = {role: own.sequences_per_block}
+
+    def _agree(self, node: Node, path: Path = ()) -> None:
+        """Wait until all ranks are at an op of models; what they do in it, they do together."""
+        if isinstance(node.op, ModelOp):
+            turn = f" in turn {'.'.join(map(str, path))}" if path else ""
+            self.ranks.agree(f"`{node.op.name}` ({node.loc}){turn}")
 
     def _generate(self, plan: str, graph: int, number: int) -> tuple[Part, Any]:
         self.node = 0

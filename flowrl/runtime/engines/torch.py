@@ -12,7 +12,7 @@ from torch import Tensor
 from flowrl.errors import EngineError
 from flowrl.ops.model import Head
 from flowrl.runtime.engine import Loss, Outputs, Sequences, Update
-from flowrl.runtime.engines.torch_scorer import TorchScorer
+from flowrl.runtime.engines.torch_scorer import TorchScorer, microbatches
 from flowrl.runtime.fsdp2 import laid_as, whole
 from flowrl.runtime.microbatches import Microbatch
 from flowrl.runtime.models import (
@@ -95,12 +95,13 @@ class TorchTrainer(TorchScorer):
         parts = self._split(batch) if any(len(value) for value in new.values()) else []
         frozen = step < self.options.start_step
         try:
-            with torch.set_grad_enabled(not frozen), self.ranks.together():
+            work = f"`{self.role}`, {microbatches(parts)}"
+            with torch.set_grad_enabled(not frozen), self.ranks.together(work):
                 total = self._backward(parts, new, temperature, loss)
             self._check_finite("loss", total, step)
             stats = {"loss": total, "grad_norm": 0.0, "learning_rate": 0.0}
             if parts and not frozen:
-                with self.ranks.together():
+                with self.ranks.together(f"`{self.role}`, its step"):
                     stats |= self._step(step)
         finally:
             self.optimizer.zero_grad()  # a loss that fails half-way leaves nothing behind
@@ -164,7 +165,7 @@ class TorchTrainer(TorchScorer):
     def state_dict(self) -> dict[str, object]:
         """Return weights and optimiser state, whole, as clones on the CPU."""
         state = {"weights": weights_of(self.model), "optimizer": self.optimizer.state_dict()}
-        with self.ranks.together():
+        with self.ranks.together(f"`{self.role}`, its state"):
             return dict(cloned(state))
 
     def load_state_dict(self, state: Mapping[str, object]) -> None:

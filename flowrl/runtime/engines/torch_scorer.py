@@ -63,6 +63,8 @@ class TorchScorer:
         loaded = attrs.evolve(spec, device="cpu") if self.fsdp else spec
         weights = torch.float32 if spec.dtype == "bfloat16" else None
         self.model = (model or load_model(loaded, head, dtype=weights)).requires_grad_(False)
+        numbers = sum(parameter.numel() for parameter in self.model.parameters())
+        ranks.agree(f"`{role}`, {numbers} parameters")
         self.packing = self._choose(packing)
         if checkpointing:
             checkpoint_layers(self.model)
@@ -72,10 +74,10 @@ class TorchScorer:
 
     def forward(self, batch: Sequences, outputs: Sequence[str], temperature: float) -> Outputs:
         """Return the named outputs, without gradient."""
-        with torch.no_grad(), self.ranks.together():
-            found = self._room(batch, outputs)
-            self._fill(found, self._split(batch), temperature)
-            return found
+        found, parts = self._room(batch, outputs), self._split(batch)
+        with torch.no_grad(), self.ranks.together(f"`{self.role}`, {microbatches(parts)}"):
+            self._fill(found, parts, temperature)
+        return found
 
     def weights(self) -> dict[str, Tensor]:
         """Return the weights by name; tied ones once. They are aliased unless they are divided."""
@@ -87,8 +89,9 @@ class TorchScorer:
 
     def gathered(self) -> Iterator[tuple[str, Tensor]]:
         """Yield the weights one by one; if one rank asks for them, all must."""
-        with self.ranks.together():
-            for name, tensor in weights_of(self.model).items():
+        own = weights_of(self.model)
+        with self.ranks.together(f"`{self.role}`, {len(own)} weights"):
+            for name, tensor in own.items():
                 yield name, whole(tensor)
 
     def average(self, weights: Mapping[str, Tensor], decay: float) -> None:
@@ -155,3 +158,8 @@ class TorchScorer:
     def _precision(self) -> AbstractContextManager[object]:
         device = torch.device(self.spec.device).type
         return torch.autocast(device, torch.bfloat16, enabled=self.spec.dtype == "bfloat16")
+
+
+def microbatches(parts: Sequence[Microbatch]) -> str:
+    """Say how many there are: all ranks run as many."""
+    return f"{len(parts)} microbatch{'es' if len(parts) != 1 else ''}"
