@@ -74,6 +74,28 @@ def _completion_lengths(tables: Tables) -> Iterator[Problem]:
             yield _more((*path, "min_tokens"), least, (*path, "max_tokens"), most)
 
 
+def _offloads(tables: Tables) -> Iterator[Problem]:
+    """Yield what is to be in host memory and can't be taken there."""
+    for role, engines in tables.engines.roles.items():
+        train, path = engines.train, ("engines", role, "train")
+        if train.offload == "all" and train.shard == "none":
+            yield Problem(
+                (*path, "offload"),
+                f'`{dotted((*path, "offload"))}` = "all" is for weights that are gathered layer by '
+                'layer; `shard` is "none"',
+                hint='set `shard = "fsdp2"`, or `offload = "optimizer"`',
+                against=((*path, "shard"),),
+            )
+        if train.offload_activations and not train.checkpointing:
+            yield Problem(
+                (*path, "offload_activations"),
+                f"`{dotted((*path, 'offload_activations'))}` is for what checkpointed layers keep; "
+                "`checkpointing` is false",
+                hint="set `checkpointing = true`",
+                against=((*path, "checkpointing"),),
+            )
+
+
 def _workload_lengths(tables: Tables) -> Iterator[Problem]:
     for key in ("prompt_tokens", "response_tokens"):
         given = getattr(tables.workload, key)
@@ -221,6 +243,7 @@ RULES = (
     _warmup,
     _schedule,
     _completion_lengths,
+    _offloads,
     _workload_lengths,
     _unknown_roles,
     _shared_roles,

@@ -10,6 +10,8 @@ from flowrl.ir.graph import Graph
 from flowrl.ir.types import ModelType
 from flowrl.ops.model import Generate, ModelOp, Score, Update
 
+ONE_PROCESS = '`cluster.executor` is "local", one process'
+
 
 def inert_keys(run: RunFile, graph: Graph) -> list[str]:
     """Return a sentence for each table that changes nothing, with the line where it stands.
@@ -19,9 +21,9 @@ def inert_keys(run: RunFile, graph: Graph) -> list[str]:
         graph: the program's, simplified.
     """
     found = [*_optimizers(run, graph), *_generators(run, graph), *_rewards(run, graph)]
-    found += _shards(run)
+    found += [*_offloads(run, graph), *_shards(run)]
     if run.cluster.executor == "local" and run.cluster.pools:
-        found.append((("cluster", "pools"), '`cluster.executor` is "local", one process'))
+        found.append((("cluster", "pools"), ONE_PROCESS))
     return [f"[{dotted(p)}] changes nothing: {why} ({_place(run, p)})." for p, why in found]
 
 
@@ -50,12 +52,26 @@ def _rewards(run: RunFile, graph: Graph) -> Iterator[tuple[KeyPath, str]]:
             yield ("reward", name), "the program doesn't score by it"
 
 
+def _offloads(run: RunFile, graph: Graph) -> Iterator[tuple[KeyPath, str]]:
+    trained = _roles(graph, Update)
+    for role, table in run.engines.roles.items():
+        if role not in trained and table.train.offload == "optimizer":
+            yield ("engines", role, "train", "offload"), f"the program doesn't update `{role}`"
+
+
 def _shards(run: RunFile) -> Iterator[tuple[KeyPath, str]]:
     pools = run.cluster.pools or {"main": PoolSpec()}
-    for role in divided(run.engines) if run.cluster.executor == "ray" else ():
+    for role in divided(run.engines):
         pool = home(pools, role)
-        if pools[pool].workers == 1:
-            yield ("engines", role, "train", "shard"), f"pool `{pool}` has one worker"
+        if run.cluster.executor == "local":
+            why = ONE_PROCESS
+        elif pools[pool].workers == 1:
+            why = f"pool `{pool}` has one worker"
+        else:
+            continue
+        yield ("engines", role, "train", "shard"), why
+        if run.engines.role(role).train.offload == "all":
+            yield ("engines", role, "train", "offload"), why
 
 
 def _roles(graph: Graph, kind: type[ModelOp]) -> set[str]:

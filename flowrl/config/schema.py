@@ -81,6 +81,12 @@ class TrainerTable:
     checkpointing: bool = False
     """Layers keep their input only, and run forward again before their backward: less memory, more
     time, the same results."""
+    offload_activations: bool = False
+    """With `checkpointing`: the inputs that layers keep are in host memory meanwhile."""
+    offload: Literal["none", "optimizer", "all"] = "none"
+    """What is in host memory. `optimizer`: AdamW's moments, but for the time of a step. `all`, with
+    `fsdp2`: weights, gradients and optimizer state, where the step is taken too; a layer's weights
+    are on the GPU while they are gathered."""
     shard: Literal["none", "fsdp2"] = "none"
     """`none`: weights are whole. `fsdp2`: weights, gradients and
     optimizer state are divided over its workers, which share the rows of each microbatch out."""

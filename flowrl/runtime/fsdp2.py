@@ -1,10 +1,11 @@
 """Weights divided over ranks by FSDP2 (Zhao et al. 2023, arXiv:2304.11277), and whole again."""
 
 from collections.abc import Iterator
+from functools import partial
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, OffloadPolicy, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from flowrl.runtime.layers import layers_of
@@ -20,12 +21,15 @@ def shard(root: nn.Module, model: nn.Module, fsdp: Fsdp2, ranks: Ranks, device: 
         model: of transformers.
         fsdp: how.
         ranks: those of each replica have all chunks, one each.
-        device: where a chunk lives, and what is gathered.
+        device: where what is gathered lives, and a chunk if it isn't offloaded.
     """
-    mesh = mesh_of(ranks.group, fsdp.replicas, torch.device(device).type, ranks.timeout)
+    kind = torch.device(device).type
+    mesh = mesh_of(ranks.group, fsdp.replicas, kind, ranks.timeout)
+    there = CPUOffloadPolicy(pin_memory=kind == "cuda") if fsdp.offload else OffloadPolicy()
+    divided = partial(fully_shard, mesh=mesh, offload_policy=there)
     for layer in layers_of(model):
-        fully_shard(layer, mesh=mesh, reshard_after_forward=fsdp.reshard_after_forward)
-    fully_shard(root, mesh=mesh, reshard_after_forward=True)
+        divided(layer, reshard_after_forward=fsdp.reshard_after_forward)
+    divided(root, reshard_after_forward=True)
     for unit in units(root):
         unit.set_gradient_divide_factor(1.0)
         unit.set_force_sum_reduction_for_comms(True)  # gloo can add, and not much else
@@ -53,5 +57,5 @@ def laid_as(tensor: Tensor, own: Tensor) -> Tensor:
     """Return a tensor, which every rank has whole, as `own` lies: this rank's chunk of it."""
     if not isinstance(own, DTensor):
         return tensor
-    there = tensor.to(own.device)
-    return distribute_tensor(there, own.device_mesh, own.placements, src_data_rank=None)
+    mesh, there = own.device_mesh, tensor.to(own.device_mesh.device_type)
+    return distribute_tensor(there, mesh, own.placements, src_data_rank=None).to(own.device)

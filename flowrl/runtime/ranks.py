@@ -87,10 +87,13 @@ class Fsdp2:
             again for its backward; else they stay until then.
         replicas: groups of neighbouring ranks that have all chunks each; gradients are added up
             over them too (hybrid sharding, Zhao et al. 2023, arXiv:2304.11277, sec. 3.2.2).
+        offload: chunks of weights, gradients and optimizer state are in host memory, where the
+            optimizer steps; a layer's weights are on the GPU while they are gathered.
     """
 
     reshard_after_forward: bool = True
     replicas: int = 1
+    offload: bool = False
 
 
 def open_store(host: str) -> TCPStore:

@@ -37,6 +37,8 @@ class TrainerOptions:
         tokens_per_microbatch: context and response tokens that go through the model together.
         packing: how rows lie in a microbatch; by default "padded" on a CPU, "packed" elsewhere.
         checkpointing: layers keep their input only, and run forward again before their backward.
+        offload_activations: what checkpointed layers keep is in host memory meanwhile.
+        offload_optimizer: AdamW's moments are in host memory but for the time of a step.
         start_step: before this step of the run no weight changes (a critic learns first).
     """
 
@@ -53,6 +55,8 @@ class TrainerOptions:
     tokens_per_microbatch: int = 4096
     packing: Packing | None = None
     checkpointing: bool = False
+    offload_activations: bool = False
+    offload_optimizer: bool = False
     start_step: int = 0
 
     def __attrs_post_init__(self) -> None:

@@ -54,6 +54,8 @@ def role_setup(run: RunFile, role: str) -> RoleSetup:
             tokens_per_microbatch=train.tokens_per_microbatch,
             packing=train.packing,
             checkpointing=train.checkpointing,
+            offload_activations=train.offload_activations,
+            offload_optimizer=train.offload == "optimizer",
         ),
         fsdp=_fsdp(run, role) if train.shard == "fsdp2" else None,
     )
@@ -62,7 +64,8 @@ def role_setup(run: RunFile, role: str) -> RoleSetup:
 def _fsdp(run: RunFile, role: str) -> Fsdp2:
     """Return how a role's weights are divided: within replicas, if its layout has several."""
     layout = Layout.parse(cluster_of(run).layout_of(role, "train") or "1")
-    return Fsdp2(run.engines.role(role).train.reshard_after_forward, layout.dp)
+    train = run.engines.role(role).train
+    return Fsdp2(train.reshard_after_forward, layout.dp, offload=train.offload == "all")
 
 
 def _device(run: RunFile, role: str, use: str) -> str:

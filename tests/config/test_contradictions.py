@@ -57,6 +57,35 @@ def test_more_tokens_at_least_than_at_most(error_of):
 """)
 
 
+def test_weights_in_host_memory_that_nothing_gathers(error_of, load):
+    train = "[engines.policy.train]\noffload = 'all'\n"
+
+    assert error_of(train + "shard = 'none'\n") == snapshot("""\
+`engines.policy.train.offload` = "all" is for weights that are gathered layer by layer; `shard` is "none"
+  run.toml:21
+   21 | offload = 'all'
+        ^^^^^^^
+  run.toml:22
+   22 | shard = 'none'
+        ^^^^^
+help: set `shard = "fsdp2"`, or `offload = "optimizer"`\
+""")
+    assert load(train + "shard = 'fsdp2'\n").engines.role("policy").train.offload == "all"
+
+
+def test_activations_in_host_memory_that_nothing_keeps(error_of):
+    assert error_of("[engines.policy.train]\noffload_activations = true\n") == snapshot("""\
+`engines.policy.train.offload_activations` is for what checkpointed layers keep; `checkpointing` is false
+  run.toml:21
+   21 | offload_activations = true
+        ^^^^^^^^^^^^^^^^^^^
+  run.toml:20
+   20 | [engines.policy.train]
+                        ^^^^^
+help: set `checkpointing = true`\
+""")
+
+
 def test_a_role_that_has_no_model(error_of):
     assert error_of("[engines.polcy.generate]\ntop_k = 3\n") == snapshot("""\
 `engines.polcy`: no role `polcy` (did you mean `policy`?)

@@ -67,11 +67,31 @@ def test_pools_on_ray_are_read(load):
 
 
 def test_what_one_worker_would_divide_is_said(load):
-    text = "[cluster]\nexecutor = 'ray'\n[engines.policy.train]\nshard = 'fsdp2'\n"
+    text = "[cluster]\nexecutor = 'ray'\n[engines.policy.train]\nshard = 'fsdp2'\noffload = 'all'\n"
     pool = "[cluster.pools.train]\nroles = ['policy']\nworkers = 2\n"
 
-    (line,) = (line for line in said(load(text)) if "shard" in line)
-    assert line == snapshot(
-        "[engines.policy.train.shard] changes nothing: pool `main` has one worker (run.toml:23)."
+    assert [line for line in said(load(text)) if "engines" in line] == snapshot(
+        [
+            "[engines.policy.train.shard] changes nothing: pool `main` has one worker (run.toml:23).",
+            "[engines.policy.train.offload] changes nothing: pool `main` has one worker (run.toml:24).",
+        ]
     )
-    assert not any("shard" in line for line in said(load(text + pool)))
+    assert not any("engines" in line for line in said(load(text + pool)))
+    local = said(load(text, "cluster.executor=local"))
+    assert [line for line in local if "engines" in line] == snapshot(
+        [
+            '[engines.policy.train.shard] changes nothing: `cluster.executor` is "local", one process (run.toml:23).',
+            '[engines.policy.train.offload] changes nothing: `cluster.executor` is "local", one process (run.toml:24).',
+        ]
+    )
+
+
+def test_moments_of_a_model_that_is_not_trained_are_said(load):
+    text = "[engines.{}.train]\noffload = 'optimizer'\n"
+
+    assert [line for line in said(load(text.format("reference"))) if "engines" in line] == snapshot(
+        [
+            "[engines.reference.train.offload] changes nothing: the program doesn't update `reference` (run.toml:21)."
+        ]
+    )
+    assert not any("engines" in line for line in said(load(text.format("policy"))))

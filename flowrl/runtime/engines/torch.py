@@ -14,6 +14,7 @@ from flowrl.ops.model import Head
 from flowrl.runtime.engine import Loss, Outputs, Sequences, Update
 from flowrl.runtime.engines.torch_scorer import TorchScorer, microbatches
 from flowrl.runtime.fsdp2 import laid_as, whole
+from flowrl.runtime.layers import checkpoint_layers
 from flowrl.runtime.microbatches import Microbatch
 from flowrl.runtime.models import (
     DTYPES,
@@ -22,6 +23,7 @@ from flowrl.runtime.models import (
     quiet_transformers,
     weights_of,
 )
+from flowrl.runtime.offload import offload_moments
 from flowrl.runtime.ranks import ALONE, Fsdp2, Ranks
 from flowrl.runtime.schedule import TrainerOptions, learning_rate
 from flowrl.runtime.value_head import save_model
@@ -63,8 +65,9 @@ class TorchTrainer(TorchScorer):
             role=role,
             ranks=ranks,
             fsdp=fsdp,
-            checkpointing=options.checkpointing,
         )
+        if options.checkpointing:
+            checkpoint_layers(self.model, options.offload_activations)
         self.model.requires_grad_(True)
         self.optimizer = torch.optim.AdamW(
             self.model.parameters(),
@@ -74,6 +77,8 @@ class TorchTrainer(TorchScorer):
             weight_decay=options.weight_decay,
             fused=True,
         )
+        if options.offload_optimizer:
+            offload_moments(self.optimizer)
 
     def update(
         self,

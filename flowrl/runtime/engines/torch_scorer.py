@@ -14,7 +14,6 @@ from flowrl.runtime.engine import Outputs, Sequences
 from flowrl.runtime.forward import Forward, Packing, keeps_rows_apart
 from flowrl.runtime.fsdp2 import chunk, laid_as, shard, units, whole
 from flowrl.runtime.language import full_precision
-from flowrl.runtime.layers import checkpoint_layers
 from flowrl.runtime.microbatches import Microbatch, split_rows, whole_batch
 from flowrl.runtime.models import ModelSpec, load_model, weights_of
 from flowrl.runtime.ranks import ALONE, Fsdp2, Ranks
@@ -39,7 +38,6 @@ class TorchScorer:
         model: the model itself, if it need not be loaded.
         ranks: this process and those that run the model with it.
         fsdp: how its weights are divided over them; every rank has all if not given.
-        checkpointing: whether layers run forward again before their backward.
 
     Raises:
         EngineError: "packed" was asked of a model that lets packed rows see each other.
@@ -56,7 +54,6 @@ class TorchScorer:
         model: nn.Module | None = None,
         ranks: Ranks = ALONE,
         fsdp: Fsdp2 | None = None,
-        checkpointing: bool = False,
     ) -> None:
         self.spec, self.head, self.role, self.budget = spec, head, role, tokens_per_microbatch
         self.ranks, self.fsdp = ranks, fsdp if ranks.count > 1 else None
@@ -66,8 +63,6 @@ class TorchScorer:
         numbers = sum(parameter.numel() for parameter in self.model.parameters())
         ranks.agree(f"`{role}`, {numbers} parameters")
         self.packing = self._choose(packing)
-        if checkpointing:
-            checkpoint_layers(self.model)
         self.call = Forward(self.model)
         if self.fsdp:
             shard(self.call, self.model, self.fsdp, ranks, spec.device)

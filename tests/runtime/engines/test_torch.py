@@ -1,9 +1,11 @@
 import math
+from unittest import mock
 
 import attrs
 import pytest
 import torch
 from inline_snapshot import snapshot
+from torch.autograd.graph import save_on_cpu
 from torch.testing import assert_close
 
 from flowrl.errors import EngineError
@@ -78,6 +80,42 @@ def test_checkpointed_layers_run_again_and_give_the_same(model_folder, batch):
 
     assert_close(after[1], after[0], rtol=0, atol=1e-12)
     assert list(map(len, runs)) == [2, 3]  # two passes; the second runs again
+
+
+@pytest.mark.parametrize(
+    "offload",
+    [{"offload_optimizer": True}, {"checkpointing": True, "offload_activations": True}],
+)
+def test_what_waits_in_host_memory_changes_no_bit(model_folder, batch, offload):
+    loss, outputs = losses(batch)["batch statistic"]
+    plain, other = [trainer_of(model_folder("llama"), **how) for how in ({}, offload)]
+
+    for step in range(2):
+        plain.update(batch, outputs, 1.0, loss, step)
+        other.update(batch, outputs, 1.0, loss, step)
+    other.load_state_dict(other.state_dict())
+    for trainer in (plain, other):
+        trainer.update(batch, outputs, 1.0, loss, 2)
+
+    assert_close(other.state_dict(), plain.state_dict(), rtol=0, atol=0)
+
+
+def test_checkpointed_layers_keep_their_input_in_host_memory(model_folder, batch):
+    loss, outputs = losses(batch)["token mean"]
+    trainer = trainer_of(model_folder("llama"), checkpointing=True, offload_activations=True)
+    kept = []
+
+    class Watched(save_on_cpu):
+        def __init__(self, **how):
+            super().__init__(**how)
+            pack = self.pack_hook
+            self.pack_hook = lambda x: kept.append(tuple(x.shape)) or pack(x)
+
+    with mock.patch("flowrl.runtime.layers.save_on_cpu", Watched):
+        trainer.update(batch, outputs, 1.0, loss, step=0)
+
+    rows, width = len(batch), int((batch.context.lengths[0] + batch.tokens.lengths[0]).max())
+    assert kept.count((rows, width, 16)) == len(kept) == 2  # one of each layer
 
 
 def test_an_update_lowers_the_loss_and_new_is_what_forward_gave(model_folder, batch):

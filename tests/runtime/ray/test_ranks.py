@@ -147,11 +147,12 @@ class InPool(Run):
         return trained(*args, ranks=ranks, **self.how) if ranks else None
 
 
+@pytest.mark.parametrize("offload", [False, True])
 @pytest.mark.parametrize("name", ["token mean", "batch statistic"])
-def test_replicas_of_divided_weights_train_as_one_does(name, on, model_folder, batch):
+def test_replicas_of_divided_weights_train_as_one_does(name, offload, on, model_folder, batch):
     spec, how = ModelSpec(model_folder("llama"), dtype="float64"), {"name": name, "steps": 3}
 
-    found = on(5, InPool(how), spec, batch, Fsdp2(replicas=2))[1:]
+    found = on(5, InPool(how), spec, batch, Fsdp2(replicas=2, offload=offload))[1:]
 
     assert_same(found, trained(spec, batch, **how))
     whole, kept = found[0]["whole"], [each["kept"] for each in found]
@@ -209,6 +210,19 @@ def rows(*lengths):
     texts = [[torch.randint(3, 64, (n,), generator=draw) for n in pair] for pair in lengths]
     contexts, tokens = zip(*texts, strict=True)
     return Sequences(Ragged.of_rows(contexts, torch.int64), Ragged.of_rows(tokens, torch.int64))
+
+
+def test_what_waits_in_host_memory_changes_no_bit(on, model_folder, batch):
+    spec = ModelSpec(model_folder("llama"), dtype="float64")
+    offload = {"checkpointing": True, "offload_activations": True, "offload_optimizer": True}
+
+    plain = on(2, Run({}), spec, batch, Fsdp2())
+    state = on(2, Run({"options": SMALL | offload}), spec, batch, Fsdp2())[0]["state"]
+    going_on = on(2, Run({"state": state, "options": SMALL | offload}), spec, batch, Fsdp2())
+
+    assert_close(state, plain[0]["state"], rtol=0, atol=0)
+    expected = on(2, Run({"state": state}), spec, batch, Fsdp2())
+    assert_same(going_on, expected[0], 0)
 
 
 def test_ranks_whose_rows_have_no_tokens_or_that_have_no_rows_take_part(on, model_folder):
