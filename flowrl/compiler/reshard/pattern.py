@@ -1,6 +1,6 @@
 """What goes where for one bundle, and so for all bundles of its form."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import attrs
 
@@ -16,6 +16,19 @@ class Hop:
     source: int
     destination: int
     number: int
+
+
+@attrs.frozen
+class Seat:
+    """Where a rank stands in a flow.
+
+    Attributes:
+        turn: of the sources, if it is one.
+        place: of its group, if it gets the slice.
+    """
+
+    turn: int = 0
+    place: int | None = None
 
 
 @attrs.frozen
@@ -39,20 +52,44 @@ class Flow:
     direct: int
     turn: int
 
-    def hops(self, bundle: int) -> Iterator[Hop]:
-        """Yield who sends to whom, for the `bundle`-th of the bundles."""
-        sources, direct = self.sources, self.direct
-        firsts = [group[(self.turn + bundle) % len(group)] for group in self.takers]
-        for place, (first, group) in enumerate(zip(firsts, self.takers, strict=True)):
-            turn = bundle * direct + place
-            source = sources[turn % len(sources)] if place < direct else firsts[place - direct]
-            number = place // direct
-            yield Hop(source, first, number)
-            yield from (Hop(first, rank, number + 1) for rank in group if rank != first)
+    def hops(self, bundle: int, seat: Seat | None = None) -> Iterator[Hop]:
+        """Yield who sends to whom, for the `bundle`-th of the bundles.
 
-    def concerns(self, rank: int) -> bool:
-        """Whether a rank may send or get the slice."""
-        return rank in self.sources or any(rank in group for group in self.takers)
+        With a rank's seat, these are all hops that it takes part in, and few others.
+        """
+        for place in self._places(bundle, seat) if seat else range(len(self.takers)):
+            first, group = self._first(place, bundle), self.takers[place]
+            turn, number = bundle * self.direct + place, place // self.direct
+            source = self.sources[turn % len(self.sources)]
+            if number:
+                source = self._first(place - self.direct, bundle)
+            yield Hop(source, first, number)
+            yield from (Hop(first, other, number + 1) for other in group if other != first)
+
+    def seat(self, rank: int) -> Seat | None:
+        """Return where a rank stands that may send or get the slice."""
+        if rank in self.sources:
+            return Seat(turn=self.sources.index(rank))
+        places = (place for place, group in enumerate(self.takers) if rank in group)
+        return next((Seat(place=place) for place in places), None)
+
+    @property
+    def passed_on(self) -> int:
+        """How many ranks get it from one that didn't hold it before."""
+        return sum(map(len, self.takers)) - min(self.direct, len(self.takers))
+
+    def _first(self, place: int, bundle: int) -> int:
+        """Return which rank of a group gets the slice for the others."""
+        group = self.takers[place]
+        return group[(self.turn + bundle) % len(group)]
+
+    def _places(self, bundle: int, seat: Seat) -> Iterable[int]:
+        """Return which groups a rank may send to, and in which it is."""
+        if seat.place is not None:
+            return range(len(self.takers))[seat.place :: self.direct][:2]
+        count = len(self.sources)
+        mine = (seat.turn - bundle * self.direct) % count
+        return range(mine, min(self.direct, len(self.takers)), count)
 
 
 @attrs.frozen
@@ -97,6 +134,9 @@ class Pattern:
     copies: tuple[Copy, ...]
     aliases: tuple[Alias, ...]
 
-    def flows_of(self, rank: int | None) -> tuple[Flow, ...]:
-        """Return the flows that concern a rank, or all."""
-        return tuple(flow for flow in self.flows if rank is None or flow.concerns(rank))
+    def flows_of(self, rank: int | None) -> tuple[tuple[Flow, Seat | None], ...]:
+        """Return the flows that concern a rank and its seat in each, or all flows."""
+        if rank is None:
+            return tuple((flow, None) for flow in self.flows)
+        seats = ((flow, flow.seat(rank)) for flow in self.flows)
+        return tuple((flow, seat) for flow, seat in seats if seat)

@@ -76,22 +76,24 @@ class ReshardPlan:
         """Yield what goes over links; with a rank, what it sends or gets."""
         flows = {pattern: pattern.flows_of(rank) for pattern in self.patterns}
         for pattern, index, names in self._turns():
-            for flow in flows[pattern]:
+            for flow, seat in flows[pattern]:
                 name, size = names[flow.parameter], elements(flow.box) * self.sent_bytes
-                for hop in flow.hops(index):
+                for hop in flow.hops(index, seat):
                     if rank is None or rank in (hop.source, hop.destination):
                         yield Send(hop.source, hop.destination, name, flow.box, size, hop.number)
 
-    def copies(self) -> Iterator[Copy]:
-        """Yield what ranks copy from tensors that they hold."""
+    def copies(self, rank: int | None = None) -> Iterator[Copy]:
+        """Yield what ranks copy from tensors that they hold; with a rank, what it does."""
+        copies = {p: tuple(c for c in p.copies if rank in (None, c.rank)) for p in self.patterns}
         for pattern, _, names in self._turns():
-            for copy in pattern.copies:
+            for copy in copies[pattern]:
                 yield attrs.evolve(copy, parameter=names[copy.parameter])
 
-    def aliases(self) -> Iterator[Alias]:
-        """Yield the tensors that are views of tensors that their ranks hold."""
+    def aliases(self, rank: int | None = None) -> Iterator[Alias]:
+        """Yield the tensors that are views of tensors that their ranks hold, or one of them does."""
+        aliases = {p: tuple(a for a in p.aliases if rank in (None, a.rank)) for p in self.patterns}
         for pattern, _, names in self._turns():
-            for alias in pattern.aliases:
+            for alias in aliases[pattern]:
                 tensor, held = names[alias.tensor], names[alias.held]
                 yield attrs.evolve(alias, tensor=tensor, held=held)
 
