@@ -52,7 +52,15 @@ class Generator(Protocol):
     """Samples from a language model."""
 
     def load(self, weights: Mapping[str, Tensor], version: int) -> None:
-        """Take new weights; everything cached from the old ones is gone."""
+        """Take new weights, whole ones; everything cached from the old ones is gone."""
+        ...
+
+    def stored(self) -> Mapping[str, Tensor]:
+        """Return what this rank has of each weight, by name, to be written in place."""
+        ...
+
+    def renewed(self, version: int) -> None:
+        """Take note that all that is stored has been written; what was cached before is gone."""
         ...
 
     def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[list[Completion]]:

@@ -26,6 +26,7 @@ class RoleSetup:
         model: what to load.
         generator: the engine that samples from it.
         generator_device: where that engine lives, if not where the model is trained.
+        generator_ranks: neighbouring workers that divide a replica of that engine's model.
         sampling: how, where the program is silent.
         sequences_per_block: how many sequences the generator computes together.
         trainer: the engine that runs it forward and trains it.
@@ -36,6 +37,7 @@ class RoleSetup:
     model: ModelSpec
     generator: str = "hf"
     generator_device: str | None = None
+    generator_ranks: int = 1
     sampling: Sampling = attrs.field(factory=Sampling)
     sequences_per_block: int = 64
     trainer: str = "torch"
@@ -147,11 +149,12 @@ def _load_model(
         host.readers[role] = read
 
 
-def load_generator(setup: RoleSetup, tokenizer: Any) -> Generator:
-    """Return the engine that samples from a role."""
+def load_generator(setup: RoleSetup, tokenizer: Any, ranks: Ranks = ALONE) -> Generator:
+    """Return the engine that samples from a role; `ranks` are those of its replica."""
     device = setup.generator_device or setup.model.device
     spec = attrs.evolve(setup.model, device=device)
-    made: Generator = load("generate", setup.generator)(spec, tokenizer)
+    together = {} if ranks == ALONE else {"ranks": ranks}
+    made: Generator = load("generate", setup.generator)(spec, tokenizer, **together)
     return made
 
 

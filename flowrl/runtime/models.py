@@ -64,11 +64,13 @@ def load_model(
         `value_head`.
 
     Raises:
-        EngineError: the folder is missing, is no model, lacks weights besides that head (or that
-            head too, without `new_head`), or is no classifier of one number at each token.
+        EngineError: torch finds no such GPU; the folder is missing, is no model, lacks weights
+            besides that head (or that head too, without `new_head`), or is no classifier of one
+            number at each token.
     """
     head = spec.head or head or "lm"
     dtype = dtype or DTYPES[spec.dtype]
+    check_device(spec)
     if not Path(spec.path).is_dir() and not HUB_NAME.fullmatch(spec.path):
         raise EngineError(f"`{spec.path}` is no folder", hint=FOLDER)
     try:
@@ -102,17 +104,17 @@ def load_model(
                 hint=HEADS,
             )
         log.info("%s has no %s head yet: it starts at zero", spec.path, head.removeprefix("lm+"))
-    return _placed(_aligned(model), spec)
+    return _aligned(model).to(spec.device).eval()
 
 
-def _placed(model: nn.Module, spec: ModelSpec) -> nn.Module:
+def check_device(spec: ModelSpec) -> None:
+    """Refuse a GPU where torch finds none."""
     if spec.device.startswith("cuda") and not torch.cuda.is_available():
         raise EngineError(
             f"`{spec.path}` is to live on a GPU, but torch finds none here",
             hint="give its pool no gpus, or install a torch and a driver for the GPU; "
             "`cluster.num_gpus` emulates GPUs",
         )
-    return model.to(spec.device).eval()
 
 
 def _aligned(model: nn.Module) -> nn.Module:
@@ -147,22 +149,29 @@ def weights_of(model: nn.Module) -> dict[str, Tensor]:
     return {name: tensor for name, tensor in model.state_dict().items() if name in once}
 
 
-def check_weights(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
-    """Refuse weights that are not this model's.
+Shapes = Mapping[str, torch.Size]
+
+
+def shapes_of(model: nn.Module) -> Shapes:
+    """Return the shapes of a model's weights by name; tied weights stand once."""
+    return {name: tensor.shape for name, tensor in weights_of(model).items()}
+
+
+def check_weights(model: nn.Module, weights: Mapping[str, Tensor], shapes: Shapes) -> None:
+    """Refuse weights that are not this model's, whose whole weights have these shapes.
 
     Raises:
         EngineError: a tensor is unknown, missing or of another shape.
     """
-    own = weights_of(model)
-    for name in own.keys() ^ weights.keys():
+    for name in shapes.keys() ^ weights.keys():
         what = "has no tensor" if name in weights else "was not given its tensor"
         raise EngineError(
             f"{type(model).__name__} {what} `{name}`", hint="load weights of the same model"
         )
     for name, tensor in weights.items():
-        if tensor.shape != own[name].shape:
+        if tensor.shape != shapes[name]:
             raise EngineError(
-                f"`{name}` must be of shape {list(own[name].shape)}; got {list(tensor.shape)}",
+                f"`{name}` must be of shape {list(shapes[name])}; got {list(tensor.shape)}",
                 hint="load weights of the same model",
             )
 

@@ -2,8 +2,7 @@
 
 import math
 
-Span = tuple[int, int]
-"""A start and a stop."""
+from flowrl.ir.sections import Span
 
 Box = tuple[Span, ...]
 """A span for each dim."""

@@ -1,13 +1,10 @@
 """How tensor and expert parallelism divide one parameter."""
 
 import math
-from collections.abc import Sequence
 from enum import Enum
 
-import attrs
-
-from flowrl.compiler.layouts.box import Span
 from flowrl.compiler.shapes import ModelShape, Parameter, ParameterKind
+from flowrl.ir.sections import Section, Span, joined_heads
 
 Kind = ParameterKind
 
@@ -35,33 +32,6 @@ class Storage(Enum):
     """As in vLLM: query, key, value and gate, up are one tensor each; the vocabulary is padded."""
 
 
-@attrs.frozen
-class Section:
-    """A run of a dim that is divided by itself, in units that stay whole.
-
-    Attributes:
-        size: its length.
-        unit: elements of a head; 1 for a column.
-        shared: whether ranks share a unit when there are more of them than units.
-    """
-
-    size: int
-    unit: int = 1
-    shared: bool = False
-
-    def fits(self, ranks: int) -> bool:
-        """Whether it can be divided over so many ranks."""
-        units = self.size // self.unit
-        return units % ranks == 0 or (self.shared and ranks % units == 0)
-
-    def span(self, index: int, ranks: int) -> Span:
-        """Return what the `index`-th of `ranks` ranks gets."""
-        units = self.size // self.unit
-        each = max(1, units // ranks)
-        first = index * units // ranks
-        return first * self.unit, (first + each) * self.unit
-
-
 def tp_dim(parameter: Parameter) -> int | None:
     """Return the dim that tensor parallelism divides; None for what it replicates."""
     if parameter.kind in COLUMNS | VOCABULARY:
@@ -75,9 +45,7 @@ def sections(parameter: Parameter, shape: ModelShape) -> tuple[Section, ...]:
     assert dim is not None, "it is divided"
     size, kind = parameter.shape[dim], parameter.kind
     if kind is Kind.QKV:
-        head = size // (shape.heads + 2 * shape.kv_heads)
-        keys = Section(shape.kv_heads * head, head, shared=True)
-        return Section(shape.heads * head, head), keys, keys
+        return joined_heads(size, shape.heads, shape.kv_heads)
     if kind is Kind.GATE_UP:
         return Section(size // 2), Section(size // 2)
     if kind in (Kind.KEY, Kind.VALUE):
@@ -85,16 +53,6 @@ def sections(parameter: Parameter, shape: ModelShape) -> tuple[Section, ...]:
     if kind in (Kind.QUERY, Kind.QKV_BY_HEAD, Kind.OUTPUT):
         return (Section(size, size // shape.heads),)
     return (Section(size),)
-
-
-def section_spans(parts: Sequence[Section], index: int, ranks: int) -> tuple[Span, ...]:
-    """Return what a rank gets of every section, in coordinates of the whole dim."""
-    spans, at = [], 0
-    for part in parts:
-        start, stop = part.span(index, ranks)
-        spans.append((at + start, at + stop))
-        at += part.size
-    return tuple(spans)
 
 
 def vocabulary_span(size: int, index: int, ranks: int, storage: Storage) -> Span:

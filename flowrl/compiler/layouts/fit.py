@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator
 
-from flowrl.compiler.layouts.division import VOCABULARY, Section, sections, tp_dim
+from flowrl.compiler.layouts.division import VOCABULARY, sections, tp_dim
 from flowrl.compiler.shapes import ModelShape, Parameter
 from flowrl.errors import RunFileError
 from flowrl.ir.layout import Layout
+from flowrl.ir.sections import Section
 
 
 def misfit(shape: ModelShape, layout: Layout) -> str:
@@ -36,8 +37,7 @@ def _misfits(shape: ModelShape, layout: Layout) -> Iterator[str]:
         yield f"it has {shape.experts} experts for {experts} ranks"
     for parameter, section in _divided(shape, layout) if layout.tp > 1 else ():
         if not section.fits(layout.tp):
-            units = f"{section.size // section.unit} heads" if section.unit > 1 else section.size
-            yield f"`tp` {layout.tp} doesn't divide the {units} of `{parameter.name}`"
+            yield section.misfit(layout.tp, parameter.name)
 
 
 def _divided(shape: ModelShape, layout: Layout) -> Iterator[tuple[Parameter, Section]]:

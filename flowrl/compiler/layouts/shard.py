@@ -4,8 +4,9 @@ from collections.abc import Iterable, Sequence
 
 import attrs
 
-from flowrl.compiler.layouts.box import Box, Span, at_dim, common, moved, whole
+from flowrl.compiler.layouts.box import Box, at_dim, common, moved, whole
 from flowrl.compiler.shapes import Parameter
+from flowrl.ir.sections import Span
 
 
 @attrs.frozen

@@ -11,7 +11,6 @@ from flowrl.compiler.layouts.division import (
     Storage,
     chunk,
     even,
-    section_spans,
     sections,
     tp_dim,
     vocabulary_span,
@@ -20,6 +19,7 @@ from flowrl.compiler.layouts.shard import Shard, cut, joined, stored_whole
 from flowrl.compiler.shapes import ModelShape, Parameter, ParameterKind
 from flowrl.errors import RunFileError
 from flowrl.ir.layout import Layout
+from flowrl.ir.sections import section_spans
 
 FIRST = frozenset({ParameterKind.EMBEDDING, ParameterKind.POSITIONS})
 """What the first stage of a pipeline holds, of the parameters outside the layers."""

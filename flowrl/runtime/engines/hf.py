@@ -1,4 +1,4 @@
-"""The hf engine: samples from a transformers model with a key-value cache, on one device."""
+"""The hf engine: samples from a transformers model with a key-value cache."""
 
 from collections.abc import Mapping, Sequence
 from itertools import islice
@@ -12,10 +12,20 @@ from transformers import DynamicCache
 
 from flowrl.runtime.checks import broken, check_prompts, check_sampling, limits_of
 from flowrl.runtime.engine import Completion, Request, Sampling
+from flowrl.runtime.fsdp2 import chunk, laid_as
 from flowrl.runtime.language import full_precision
-from flowrl.runtime.models import ModelSpec, check_weights, load_model
+from flowrl.runtime.models import (
+    ModelSpec,
+    check_device,
+    check_weights,
+    load_model,
+    shapes_of,
+    weights_of,
+)
+from flowrl.runtime.ranks import ALONE, Ranks
 from flowrl.runtime.sampling import sample, uniforms
 from flowrl.runtime.stopping import Stops
+from flowrl.runtime.tensor_parallel import divide
 from flowrl.runtime.value_head import without_value_head
 
 KEEP = 0.75
@@ -28,29 +38,54 @@ class HFGenerator:
     Args:
         spec: the model, of which the language head is read; in bfloat16 its weights are bfloat16.
         tokenizer: gives the end of sequence, and the text in which stop strings are looked for.
+        ranks: those that divide the model. They are given the same requests, have the same logits,
+            and so sample the same tokens.
     """
 
-    def __init__(self, spec: ModelSpec, tokenizer: Any) -> None:
-        self.spec, self.tokenizer = spec, tokenizer
-        self.model: Any = load_model(attrs.evolve(spec, head="lm")).requires_grad_(False)
+    def __init__(self, spec: ModelSpec, tokenizer: Any, ranks: Ranks = ALONE) -> None:
+        self.spec, self.tokenizer, self.ranks = spec, tokenizer, ranks
         self.version = 0
+        self.orders: dict[str, Tensor] = {}
+        check_device(spec)
+        whole = attrs.evolve(spec, head="lm", device=spec.device if ranks == ALONE else "cpu")
+        self.model: Any = load_model(whole).requires_grad_(False)
+        self.shapes = shapes_of(self.model)
+        if ranks.count > 1:
+            self.orders = divide(self.model, ranks, spec.device)
+            self.model.to(spec.device)
 
     def load(self, weights: Mapping[str, Tensor], version: int) -> None:
-        """Take new weights: shared where dtype and device agree, else copied; no value head's.
+        """Take new weights, whole ones: shared where dtype and device agree, else copied.
+
+        Ranks copy their parts. Those of a value head are left out.
 
         Raises:
             EngineError: a tensor is unknown, missing or of another shape.
         """
         weights = without_value_head(weights)
-        check_weights(self.model, weights)
+        check_weights(self.model, weights, self.shapes)
         for name, own in self.model.state_dict(keep_vars=True).items():
             if name in weights:
-                new = weights[name]
-                alike = (new.dtype, new.device) == (own.dtype, own.device)
-                own.data = new.detach() if alike else new.detach().to(own.device, own.dtype)
+                self._take(own, weights[name].detach(), self.orders.get(name))
         self.version = version
 
-    @torch.inference_mode()
+    def _take(self, own: Tensor, new: Tensor, order: Tensor | None) -> None:
+        if self.ranks.count > 1:
+            chunk(own).copy_(chunk(laid_as(new if order is None else new[order], own)))
+        elif (new.dtype, new.device) == (own.dtype, own.device):
+            own.data = new
+        else:
+            own.data = new.to(own.device, own.dtype)
+
+    def stored(self) -> dict[str, Tensor]:
+        """Return what this rank has of each weight, by name, aliased; tied ones once."""
+        return {name: chunk(tensor) for name, tensor in weights_of(self.model).items()}
+
+    def renewed(self, version: int) -> None:
+        """Take note that all that is stored has been written: it is of this version now."""
+        self.version = version
+
+    @torch.no_grad()
     def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[list[Completion]]:
         """Return n completions for each request; all are computed together.
 
@@ -59,12 +94,14 @@ class HFGenerator:
         Raises:
             EngineError: a prompt is empty, too long or not of this vocabulary, or `sampling`
                 describes no distribution.
+            RankMissingError: another rank died, or did not come in time.
         """
         check_sampling(sampling)
         check_prompts(requests, sampling, *limits_of(self.model.config))
         if not any(request.n for request in requests):
             return [[] for _ in requests]
-        samples = iter(self._sample(requests, sampling))
+        with self.ranks.together(f"sampling {len(requests)} requests from {self.spec.path}"):
+            samples = iter(self._sample(requests, sampling))
         return [list(islice(samples, request.n)) for request in requests]
 
     def _sample(self, requests: Sequence[Request], sampling: Sampling) -> list[Completion]:

@@ -21,6 +21,7 @@ from flowrl.runtime.models import (
     ModelSpec,
     check_weights,
     quiet_transformers,
+    shapes_of,
     weights_of,
 )
 from flowrl.runtime.offload import offload_moments
@@ -180,7 +181,7 @@ class TorchTrainer(TorchScorer):
             EngineError: the state is of another model.
         """
         weights: Mapping[str, Tensor] = state["weights"]  # type: ignore[assignment]
-        check_weights(self.model, weights)
+        check_weights(self.model, weights, shapes_of(self.model))
         for name, tensor in weights_of(self.model).items():
             tensor.copy_(laid_as(weights[name], tensor))
         optimizer = cloned(state["optimizer"])  # it would keep what it is given
