@@ -1,7 +1,7 @@
 """What one rank does in a planned reshard, as data that its worker carries out."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from math import ceil
 
 import attrs
@@ -25,13 +25,22 @@ class Stored:
     @classmethod
     def of(cls, sharding: Sharding, shape: ModelShape, rank: int) -> "Stored":
         """Return what a rank stores; nothing if the sharding isn't on it."""
-        mine = sharding.tensors(rank, shape) if rank in sharding.ranks else ()
-        return cls({piece.parameter: shard for shard in mine for piece in shard.pieces})
+        return cls.of_shards(sharding.tensors(rank, shape) if rank in sharding.ranks else ())
+
+    @classmethod
+    def of_shards(cls, shards: Iterable[Shard]) -> "Stored":
+        """Return shards by the parameters that they have."""
+        return cls({piece.parameter: shard for shard in shards for piece in shard.pieces})
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """The shape of every tensor that isn't empty."""
         return {shard.tensor: shard.shape for shard in self.shards.values()}
+
+    def boxes(self, parameter: str) -> tuple[Box, ...]:
+        """Return which parts of a parameter there are."""
+        pieces = self.shards[parameter].pieces if parameter in self.shards else ()
+        return tuple(piece.box for piece in pieces if piece.parameter == parameter)
 
     def slice(self, parameter: str, box: Box) -> Slice:
         """Return where a part of a parameter lies."""
@@ -50,6 +59,7 @@ def move_of(plan: ReshardPlan, shape: ModelShape, rank: int, limit: int = BUFFER
     held, needed = (Stored.of(p, shape, rank) for p in (plan.src, plan.dst))
     return Move(
         rank=rank,
+        sent_bytes=plan.sent_bytes,
         held=held.shapes,
         needed=needed.shapes,
         copies=tuple(

@@ -75,7 +75,7 @@ class ReshardPlan:
     def sends(self, rank: int | None = None) -> Iterator[Send]:
         """Yield what goes over links; with a rank, what it sends or gets."""
         flows = {pattern: pattern.flows_of(rank) for pattern in self.patterns}
-        for pattern, index, names in self._turns():
+        for pattern, index, names in self.turns():
             for flow, seat in flows[pattern]:
                 name, size = names[flow.parameter], elements(flow.box) * self.sent_bytes
                 for hop in flow.hops(index, seat):
@@ -85,20 +85,20 @@ class ReshardPlan:
     def copies(self, rank: int | None = None) -> Iterator[Copy]:
         """Yield what ranks copy from tensors that they hold; with a rank, what it does."""
         copies = {p: tuple(c for c in p.copies if rank in (None, c.rank)) for p in self.patterns}
-        for pattern, _, names in self._turns():
+        for pattern, _, names in self.turns():
             for copy in copies[pattern]:
                 yield attrs.evolve(copy, parameter=names[copy.parameter])
 
     def aliases(self, rank: int | None = None) -> Iterator[Alias]:
-        """Yield the tensors that are views of tensors that their ranks hold, or one of them does."""
+        """Yield the tensors that are views of what their ranks hold; with a rank, its own."""
         aliases = {p: tuple(a for a in p.aliases if rank in (None, a.rank)) for p in self.patterns}
-        for pattern, _, names in self._turns():
+        for pattern, _, names in self.turns():
             for alias in aliases[pattern]:
                 tensor, held = names[alias.tensor], names[alias.held]
                 yield attrs.evolve(alias, tensor=tensor, held=held)
 
-    def _turns(self) -> Iterator[tuple[Pattern, int, dict[str, str]]]:
-        """Yield pattern, number and names of each bundle, layer by layer."""
+    def turns(self) -> Iterator[tuple[Pattern, int, dict[str, str]]]:
+        """Yield each bundle, layer by layer: its pattern, its number in it, and its names there."""
         turns = [
             (bundle.layer is None, bundle.layer or 0, pattern, index, bundle)
             for pattern in self.patterns

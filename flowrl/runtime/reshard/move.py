@@ -79,6 +79,7 @@ class Move:
 
     Attributes:
         rank: the global rank that does it.
+        sent_bytes: of a number on the wire.
         held: the shapes of the tensors that it reads.
         needed: the shapes of the tensors that it writes.
         copies: what it copies.
@@ -88,8 +89,45 @@ class Move:
     """
 
     rank: int
+    sent_bytes: int
     held: Shapes
     needed: Shapes
     copies: tuple[Copy, ...]
     aliases: tuple[Alias, ...]
     steps: tuple[tuple[Round, ...], ...]
+
+
+@attrs.frozen
+class Part:
+    """A part of a parameter that is compared.
+
+    Attributes:
+        number: of the part of the new layout that it is or lies in, counted on all ranks alike.
+        parameter: its name.
+        shape: of the whole parameter.
+        box: the part, in the coordinates of the whole parameter.
+        slice: where this rank has it.
+    """
+
+    number: int
+    parameter: str
+    shape: tuple[int, ...]
+    box: Box
+    slice: Slice
+
+
+@attrs.frozen
+class Checks:
+    """What one rank compares after a reshard.
+
+    Attributes:
+        edge: from which layout to which, for people.
+        count: how many parts there are on all ranks.
+        held: what it vouches for: each number of the old layout is vouched for by one rank.
+        needed: what it has in the new layout.
+    """
+
+    edge: str
+    count: int
+    held: tuple[Part, ...]
+    needed: tuple[Part, ...]

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.distributed import P2POp, ProcessGroup, Work
 
 from flowrl.errors import EngineError
-from flowrl.runtime.reshard.move import Buffer, Move, Round, Shapes, Slice
+from flowrl.runtime.reshard.move import Buffer, Move, Round, Slice
 
 IN_FLIGHT = 2
 """Rounds that are under way at once: while one is on the wire, the next one is packed."""
@@ -81,8 +81,7 @@ def reshard(move: Move, held: Tensors, needed: Tensors, wire: Wire) -> Sent:
         EngineError: a tensor is missing, or of another shape than the layout says.
         RuntimeError: another rank ended, or didn't come in time; see `Ranks.together`.
     """
-    check(move.held, held, "held")
-    check(move.needed, needed, "needed")
+    check(move, held, needed, wire)
     done = Sent()
     with torch.no_grad():
         copy(move, held, needed, done)
@@ -97,17 +96,22 @@ def reshard(move: Move, held: Tensors, needed: Tensors, wire: Wire) -> Sent:
     return done
 
 
-def check(shapes: Shapes, tensors: Tensors, which: str) -> None:
-    """Raise EngineError unless an engine has the tensors that its layout says."""
-    for name, shape in shapes.items():
-        got = tuple(tensors[name].shape) if name in tensors else "none"
-        if got != shape:
-            raise EngineError(
-                f"the layout has {which} weights `{name}` of the shape {shape} on this rank; "
-                f"the engine has {got}",
-                hint="the model's config and its weights must be of one model, and the engine's "
-                "layout that of the plan",
-            )
+def check(move: Move, held: Tensors, needed: Tensors, wire: Wire) -> None:
+    """Raise EngineError unless engines have the tensors and the type that the plan says."""
+    if wire.dtype.itemsize != move.sent_bytes:
+        raise EngineError(
+            f"the plan sends numbers of {move.sent_bytes} bytes; the engines' narrower type is "
+            f"{wire.dtype}, of {wire.dtype.itemsize}"
+        )
+    for which, shapes, tensors in (("old", move.held, held), ("new", move.needed, needed)):
+        for name, shape in shapes.items():
+            got = tuple(tensors[name].shape) if name in tensors else "none"
+            if got != shape:
+                raise EngineError(
+                    f"in the {which} layout, rank {move.rank} has `{name}` in the shape {shape}; "
+                    f"its engine has {got}",
+                    hint="the model's config.json and its weights must be of one model",
+                )
 
 
 def copy(move: Move, held: Tensors, needed: Tensors, done: Sent) -> None:
