@@ -164,6 +164,14 @@ class Trainer(Scorer, Protocol):
         """Return to a state."""
         ...
 
+    def save_sharded(self, folder: str) -> None:
+        """Write weights and optimizer state, each rank its own; any number of ranks loads them."""
+        ...
+
+    def load_sharded(self, folder: str) -> None:
+        """Return to a state that was written in shards."""
+        ...
+
     def save(self, folder: str) -> None:
         """Write a folder that transformers' `from_pretrained` loads."""
         ...

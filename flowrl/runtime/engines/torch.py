@@ -27,6 +27,7 @@ from flowrl.runtime.models import (
 from flowrl.runtime.offload import offload_moments
 from flowrl.runtime.ranks import ALONE, Fsdp2, Ranks
 from flowrl.runtime.schedule import TrainerOptions, learning_rate
+from flowrl.runtime.sharded_state import load_state, save_state
 from flowrl.runtime.value_head import save_model
 
 
@@ -190,6 +191,20 @@ class TorchTrainer(TorchScorer):
             for name, x in moments.items():
                 moments[name] = laid_as(x, parameter) if x.dim() else x
         self.optimizer.load_state_dict(optimizer)
+
+    def save_sharded(self, folder: str) -> None:
+        """Write weights and optimizer state, each rank its own; any number of ranks loads them."""
+        with self.ranks.together(f"save `{self.role}` in shards"):
+            save_state(folder, self.model, self.optimizer, self.ranks)
+
+    def load_sharded(self, folder: str) -> None:
+        """Return to a state that was written in shards; the weights change in place.
+
+        Raises:
+            EngineError: the folder holds no state, or that of another model.
+        """
+        with self.ranks.together(f"load `{self.role}` from shards"):
+            load_state(folder, self.model, self.optimizer, self.ranks)
 
     def save(self, folder: str, dtype: str | None = None) -> None:
         """Write a folder that transformers' `from_pretrained` loads, a value head beside it.

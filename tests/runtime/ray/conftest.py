@@ -5,8 +5,11 @@ from contextlib import contextmanager
 import pytest
 import ray
 
+from flowrl.runtime import channels
 from flowrl.runtime.channels import RayLine
+from flowrl.runtime.controller import IDS
 from flowrl.runtime.pools import PoolSize, RaySpec, started
+from tests.runtime.ray.ranked import called
 from tests.train.conftest import folder, make_model, model  # noqa: F401
 
 WORKERS = 5
@@ -75,6 +78,21 @@ def pools(crew):
         return made
 
     return pools
+
+
+@pytest.fixture
+def on(pools):
+    """Return a function that has so many ranks call a function; it returns what each returns."""
+
+    def on(count, function, *args):
+        lines = pools(train=count)["train"]
+        address = ray.get(lines[0].call("open_store"))
+        ray.get([line.call("join", address, i, count, 60) for i, line in enumerate(lines)])
+        given, result = [("as it is", arg) for arg in (function, *args)], next(IDS)
+        ray.get([line.call("call", called, given, result) for line in lines])
+        return [channels.get(ray.get(line.call("send", "", (), result)))[0] for line in lines]
+
+    return on
 
 
 @pytest.fixture
