@@ -23,7 +23,7 @@ from torch.distributed.checkpoint.state_dict_saver import save
 from torch.optim import Optimizer
 
 from flowrl.errors import EngineError
-from flowrl.runtime.models import check_weights, weights_of
+from flowrl.runtime.models import check_weights, shapes_of, weights_of
 from flowrl.runtime.ranks import Ranks
 
 WEIGHTS, OPTIMIZER = "weights", "optimizer"
@@ -58,7 +58,7 @@ def load_state(folder: str, model: nn.Module, optimizer: Optimizer, ranks: Ranks
     """
     with _told(folder, "holds no state in shards"):
         saved = FileSystemReader(folder).read_metadata().state_dict_metadata
-    check_weights(model, _weights(saved))
+    check_weights(model, _weights(saved), shapes_of(model))
     stepped = any(name.startswith(f"{OPTIMIZER}.") for name in saved)
     state = _state(model, optimizer, stepped)
     with _told(folder, "can't be read"):
