@@ -163,7 +163,7 @@ def check_weights(model: nn.Module, weights: Mapping[str, Tensor], shapes: Shape
     Raises:
         EngineError: a tensor is unknown, missing or of another shape.
     """
-    for name in shapes.keys() ^ weights.keys():
+    for name in sorted(shapes.keys() ^ weights.keys()):
         what = "has no tensor" if name in weights else "was not given its tensor"
         raise EngineError(
             f"{type(model).__name__} {what} `{name}`", hint="load weights of the same model"
