@@ -21,7 +21,9 @@ from tempfile import TemporaryDirectory
 from flowrl.config.planned import plan_run
 from flowrl.config.run_file import RunFile, load_run_file
 from flowrl.runtime.executor import Step
-from flowrl.train.profile import fitted, stepping
+from flowrl.train.fit import fitted
+from flowrl.train.prepare import lower
+from flowrl.train.profile import stepping
 
 DEMO = Path(__file__).resolve().parents[1] / "examples" / "demo"
 RUN = """
@@ -67,20 +69,16 @@ def steps_of(folder: Path, sizes: Sequence[int], turns: int) -> dict[int, list[S
     """Return the steps at each number of prompts, taken in turns."""
     found: dict[int, list[Step]] = {size: [] for size in sizes}
     with ExitStack() as open_runs:
-        steps = {
-            size: open_runs.enter_context(stepping(run_of(folder, size, str(size)), _ignore))
-            for size in sizes
-        }
+        steps = {}
+        for size in sizes:
+            run = run_of(folder, size, str(size))
+            steps[size] = open_runs.enter_context(stepping(run, lower(run), str))
         for _ in range(turns):
             for size, step in steps.items():
                 found[size].append(step())
             took = ", ".join(f"{size}: {done[-1].elapsed:.2f} s" for size, done in found.items())
             print(f"a step of {took}", flush=True)
     return found
-
-
-def _ignore(text: str) -> None:
-    """Say nothing."""
 
 
 def main() -> None:
@@ -94,7 +92,8 @@ def main() -> None:
         folder = Path(name)
         prepare(folder)
         steps = steps_of(folder, [args.base, *args.others], args.turns)
-        base = fitted(plan_run(run_of(folder, args.base))[1], steps[args.base])
+        run = run_of(folder, args.base)
+        base = fitted(plan_run(run)[1], lower(run).graph, steps[args.base])
         base.profile.save(folder / "profile.json")
         sets = ('workload.profile="profile.json"', f"workload.response_tokens={base.response}")
         print(f"\n{'prompts':>7} {'predicted':>9} {'measured':>8} {'off':>6}")

@@ -76,6 +76,7 @@ def plan(
     lengths: str | None = None,
     profile: Path | None = None,
     diff: tuple[Path, Path] | None = None,
+    measured: Path | None = None,
     json: Annotated[bool, Parameter(negative="")] = False,
     set: Sets = (),
 ) -> None:
@@ -85,8 +86,10 @@ def plan(
         file: The run file.
         cluster: The GPUs, as in `8xH100` or `2x8xH100 + 8xA100-80G`, instead of the run file's.
         lengths: Tokens of prompts and responses: `256:600`, or `256:600/2048` with a maximum.
-        profile: Speeds that `flowrl profile` measured, instead of the run file's.
+        profile: Speeds that `flowrl profile` or a run measured (its folder), instead of the run
+            file's.
         diff: Two run files: print in which lines their plans differ.
+        measured: A run's folder: print what its ops took, beside what was predicted.
         json: Print all of it as JSON, with the lowered graph.
         set: `key=value`, laid over the run file, as in `train.prompts_per_step=256`.
     """
@@ -96,12 +99,19 @@ def plan(
     if diff is not None and (file is not None or json):
         hint = "`flowrl plan --diff A B` compares two run files, as text"
         raise RunFileError("`--diff` takes neither another run file nor `--json`", hint=hint)
-    if diff is not None:
+    if measured is not None and (file or diff or json or sets):
+        hint = "`flowrl plan --measured runs/x` reads what a run wrote"
+        raise RunFileError("`--measured` takes a run's folder and nothing else", hint=hint)
+    if measured is not None:
+        from flowrl.report.measured import measured_text
+
+        _tell(measured_text(measured))
+    elif diff is not None:
         _tell(plan_difference(str(diff[0]), str(diff[1]), sets))
     elif file is not None:
         _tell((plan_json if json else plan_text)(str(file), sets))
     else:
-        hint = "`flowrl plan FILE`, or `flowrl plan --diff A B`"
+        hint = "`flowrl plan FILE`, `flowrl plan --diff A B`, or `flowrl plan --measured FOLDER`"
         raise RunFileError("expected a run file to plan", hint=hint)
 
 
@@ -126,7 +136,8 @@ def simulate(
         file: The run file.
         cluster: The GPUs, as in `8xH100` or `2x8xH100 + 8xA100-80G`, instead of the run file's.
         lengths: Tokens of prompts and responses: `256:600`, or `256:600/2048` with a maximum.
-        profile: Speeds that `flowrl profile` measured, instead of the run file's.
+        profile: Speeds that `flowrl profile` or a run measured (its folder), instead of the run
+            file's.
         steps: How many.
         seed: Of lengths, rounds, branches and failures.
         trace: A file for what each worker did when, for https://ui.perfetto.dev.
@@ -177,9 +188,13 @@ def run(file: Path, /, *, set: Sets = ()) -> None:
         file: The run file.
         set: `key=value`, laid over the run file, as in `train.steps=100`.
     """
+    from flowrl.report.measured import measured_text
+    from flowrl.train.op_log import OPS
     from flowrl.train.run import run_file
 
-    run_file(str(file), set)
+    folder = run_file(str(file), set).parent
+    if (folder / OPS).exists():
+        _tell(measured_text(folder))
 
 
 @app.command

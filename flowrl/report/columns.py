@@ -1,4 +1,4 @@
-"""Rows, bytes and seconds as text."""
+"""Rows, bytes, seconds and lengths as text."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -31,3 +31,11 @@ def seconds(took: float) -> str:
     if took and took < 0.01:
         return f"{took * 1e3:.2g} ms"
     return f"{took:.2f} s"
+
+
+def responses(mean: float) -> str:
+    """Return what a mean length of responses, in tokens, is good for."""
+    return (
+        f"responses have {mean:.1f} tokens on average: "
+        "`[workload] response_tokens` is what plans go by"
+    )

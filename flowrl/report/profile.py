@@ -4,8 +4,9 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from flowrl.errors import DataError, RunFileError
-from flowrl.report.columns import seconds, table
-from flowrl.train.profile import WARM_UP, Profiled, profile_run
+from flowrl.report.columns import responses, seconds, table
+from flowrl.train.fit import Fit
+from flowrl.train.profile import WARM_UP, profile_run
 
 
 def profile_text(
@@ -33,17 +34,14 @@ def profile_text(
     return "\n".join([*_lines(found), f"{out}: plan by `[workload] profile` or `--profile {out}`"])
 
 
-def _lines(found: Profiled) -> Iterator[str]:
+def _lines(found: Fit) -> Iterator[str]:
     plan = found.planned
     machines = plan.target.machines
     steps = "step" if found.steps == 1 else "steps"
     yield f"{plan.graph.name} on {machines}: {found.steps} {steps}, after {WARM_UP} to warm up"
-    rows = [("phase", "predicted", "measured")]
-    rows += [(p.name, seconds(p.predicted), seconds(p.measured)) for p in found.phases]
-    yield from table(rows, right=(1, 2))
+    rows = [("work", "on", "predicted", "measured")]
+    rows += [(w.kind, w.gpu, seconds(w.predicted), seconds(w.measured)) for w in found.work]
+    yield from table(rows, right=(2, 3))
     yield f"a step takes {seconds(found.step)}; {seconds(found.rest)} of it are no model's"
     if found.response is not None:
-        yield (
-            f"responses have {found.response:.1f} tokens on average: "
-            f"`[workload] response_tokens` is what plans go by"
-        )
+        yield responses(found.response)

@@ -9,9 +9,9 @@ from safetensors import SafetensorError
 
 from flowrl.config.run_file import RunFile
 from flowrl.errors import RunFileError
-from flowrl.stages import Lowered
+from flowrl.ir.plan import Plan
 
-RESULTS = ("metrics.jsonl", "samples.jsonl", "checkpoint*")
+RESULTS = ("metrics.jsonl", "ops.jsonl", "samples.jsonl", "checkpoint*")
 """What a run leaves in its folder, as globs; an empty file is nothing."""
 
 
@@ -53,11 +53,11 @@ def writing(path: Path) -> Iterator[None]:
         ) from error
 
 
-def write_description(run: RunFile, lowered: Lowered) -> None:
+def write_description(run: RunFile, plan: Plan) -> None:
     """Write what runs beside its results: the run file with all that was set, and the plan.
 
     Relative paths in the former still start at the folder of the run file itself.
     """
     with writing(run.folder):
         (run.folder / "run.toml").write_text(run.as_text(), encoding="utf-8")
-        (run.folder / "plan.json").write_text(lowered.plan.to_json(), encoding="utf-8")
+        (run.folder / "plan.json").write_text(plan.to_json(), encoding="utf-8")

@@ -6,6 +6,8 @@ from pathlib import Path
 import attrs
 
 from flowrl.compiler.findings import findings
+from flowrl.compiler.planning import Planned
+from flowrl.compiler.target.profile import PROFILE
 from flowrl.config.check import batches
 from flowrl.config.inert import inert_keys
 from flowrl.config.run_file import RunFile, load_run_file
@@ -16,8 +18,11 @@ from flowrl.runtime.executor import Step
 from flowrl.stages import Lowered
 from flowrl.train.checkpoint import save_checkpoint
 from flowrl.train.executors import Opened, opened
-from flowrl.train.folder import write_description
+from flowrl.train.fit import fitted
+from flowrl.train.folder import write_description, writing
 from flowrl.train.loggers import MetricLog
+from flowrl.train.op_log import OpLog
+from flowrl.train.predict import plan_of, planned_as
 from flowrl.train.prepare import lower
 from flowrl.train.progress import Progress, progress
 
@@ -44,9 +49,10 @@ def run_file(path: str, sets: tuple[str, ...] = ()) -> Path:
         )
         for finding in [*inert_keys(run, lowered.graph), *found]:
             show.note(finding)
+        planned = planned_as(run, show.note)
         with opened(run, lowered, show.note) as ready:
             try:
-                return Loop(run, lowered, ready, show).run()
+                return Loop(run, lowered, planned, ready, show).run()
             except KeyboardInterrupt:
                 show.note(f"interrupted; what was written is in {run.folder}")
                 raise
@@ -59,12 +65,14 @@ class Loop:
     Attributes:
         conf: the run file.
         lowered: its program.
+        planned: what it is planned for, if its run file names machines.
         ready: its executor, data and evaluation.
         show: is told of each step.
     """
 
     conf: RunFile
     lowered: Lowered
+    planned: Planned | None
     ready: Opened
     show: Progress
 
@@ -72,26 +80,28 @@ class Loop:
         """Run all steps; return the last checkpoint's folder."""
         run, ready = self.conf, self.ready
         carry = ready.executor.first()
-        write_description(run, self.lowered)
-        with MetricLog(run.folder, run.log) as log:
+        write_description(run, plan_of(self.lowered, self.planned))
+        graph = self.lowered.graph
+        with MetricLog(run.folder, run.log) as log, OpLog(run.folder, graph, run.log) as ops:
             self._evaluate(0, log)
             self.show.begin()
             for number in range(1, run.train.steps + 1):
                 done = ready.executor.step(carry, ready.cursors, number - 1)
-                self._record(number, done, log)
+                self._record(number, done, log, ops)
                 self._check_gap(number, carry, done.metrics)
                 carry = done.carry
-                self._save(number, carry)
+                self._save(number, carry, ops)
                 self._evaluate(number, log)
         return run.folder / "checkpoint"
 
-    def _record(self, number: int, done: Step, log: MetricLog) -> None:
+    def _record(self, number: int, done: Step, log: MetricLog, ops: OpLog) -> None:
         self.show.step(number, done)
         if number % self.conf.log.every_steps == 0 or self._last(number):
             phases = {f"seconds/{name}": spent for name, spent in done.seconds.items()}
             log.write(number, {**done.metrics, **phases, "seconds": done.elapsed})
+            ops.write(number, done)
 
-    def _save(self, number: int, carry: Carry) -> None:
+    def _save(self, number: int, carry: Carry, ops: OpLog) -> None:
         run, ready = self.conf, self.ready
         every = run.train.checkpoint_every
         if not self._last(number) and (not every or number % every):
@@ -101,6 +111,10 @@ class Loop:
         carried = {s.name: carry[s.name] for s in inputs if s.kind is Kind.CARRY}
         save_checkpoint(folder, number, ready.executor, ready.tokenizers, carried, ready.cursors)
         self.show.note(f"checkpoint: {folder}")
+        if self.planned and ops.recent:
+            profile = fitted(self.planned, self.lowered.graph, ops.recent).profile
+            with writing(run.folder):
+                profile.save(run.folder / PROFILE)
 
     def _evaluate(self, number: int, log: MetricLog) -> None:
         evaluation = self.ready.evaluation

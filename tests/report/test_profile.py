@@ -14,7 +14,7 @@ from tests.train.conftest import folder, make_model, model  # noqa: F401
 ON_CPU = ('cluster.machines="1xCPU"', "workload.response_tokens=6")
 
 
-def test_measured_phases_stand_beside_predicted_ones(folder, tmp_path):  # noqa: F811
+def test_measured_work_stands_beside_what_was_predicted(folder, tmp_path):  # noqa: F811
     said = []
 
     text = profile_text(folder.write("grpo"), ON_CPU, 1, tmp_path / "profile.json", said.append)
@@ -22,10 +22,10 @@ def test_measured_phases_stand_beside_predicted_ones(folder, tmp_path):  # noqa:
 
     assert re.sub(r"have [\d.]+ tokens", "have N tokens", shown) == snapshot("""\
 grpo on 1xCPU: 1 step, after 1 to warm up
-phase     predicted  measured
-generate TIME TIME
-score TIME TIME
-update TIME TIME
+work      on   predicted  measured
+generate  CPU TIME TIME
+logprobs  CPU TIME TIME
+update    CPU TIME TIME
 a step takes TIME; TIME of it are no model's
 responses have N tokens on average: `[workload] response_tokens` is what plans go by
 TMP/profile.json: plan by `[workload] profile` or `--profile TMP/profile.json`\

@@ -277,7 +277,7 @@ def test_a_folder_with_results_is_left_as_it_is(folder):
         run_file(folder.write("sft"), ("train.seed=1",))
 
     assert str(error.value).replace(str(folder.path), "FOLDER") == snapshot("""\
-the run's folder has results already: checkpoint, metrics.jsonl
+the run's folder has results already: checkpoint, metrics.jsonl, ops.jsonl
   FOLDER/out
 help: move or remove them, or name another folder: `--set train.folder=...`\
 """)
@@ -331,4 +331,4 @@ def test_a_full_disk_is_an_error_that_leaves_no_part_of_a_checkpoint(folder, mon
         run_file(path)
 
     left = {path.name for path in (folder.path / "out").iterdir()}
-    assert left == {"metrics.jsonl", "run.toml", "plan.json"}
+    assert left == {"metrics.jsonl", "ops.jsonl", "run.toml", "plan.json"}

@@ -14,6 +14,8 @@ Key = tuple[str, str]
 """A GPU's name and a kind of task; `*` is any."""
 
 ANY = "*"
+PROFILE = "profile.json"
+"""A run's profile, in its folder."""
 FORM = 'write {"H200 update": {"flops": 0.5, "hbm": 0.4}, ...}'
 
 
@@ -117,11 +119,19 @@ class Profile:
 
     @classmethod
     def load(cls, file: Path) -> "Profile":
-        """Read a profile's file.
+        """Read a profile's file, or that in the folder of a run.
 
         Raises:
             DataError: it cannot be read or holds no profile.
         """
+        if file.is_dir():
+            file = file / PROFILE
+            if not file.exists():
+                raise DataError(
+                    f"there is no profile in the folder `{file.parent}`",
+                    hint=f"a run writes `{PROFILE}` with each checkpoint, if its `[cluster] "
+                    "machines` names what it runs on",
+                )
         try:
             text = file.read_text()
         except OSError as error:

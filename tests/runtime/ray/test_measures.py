@@ -1,7 +1,10 @@
 """What ops take on pools of workers: the same names as in one process, and the bytes that move."""
 
+import json
+
 import flowrl as fl
 from flowrl.compiler.cluster import Cluster, Pool
+from flowrl.ir.plan import Plan
 from flowrl.ir.types import ModelType
 from flowrl.ops.control import ControlOp
 from flowrl.ops.move import Transfer
@@ -10,6 +13,18 @@ from programs.grpo import grpo
 from programs.ppo import ppo
 from tests.runtime import steps
 from tests.runtime.ray import jobs
+
+TWO_POOLS = """
+[cluster]
+executor = "ray"
+machines = "2xCPU"
+[cluster.pools.train]
+roles = ["policy.train", "reference"]
+cpus = 0.25
+[cluster.pools.rollout]
+roles = ["policy.generate"]
+cpus = 0.25
+"""
 
 POOLS = (
     Pool("train", 0, ("policy.train", "critic")),
@@ -52,3 +67,16 @@ def test_the_bytes_of_a_transfer_are_those_that_arrive(pools, model_folder, toke
     assert tensors
     assert all(done.ops[name].bytes > 0 for name in tensors)
     assert not any(its.bytes for name, its in done.ops.items() if name not in moves)
+
+
+def test_a_run_moves_the_bytes_of_weights_that_its_plan_says(kept, folder):
+    folder.run("grpo", "train.steps=2", added=TWO_POOLS)
+    out = folder.path / "out"
+
+    (edge,) = (
+        e for e in Plan.from_json((out / "plan.json").read_text()).forecast["edges"] if e["ratio"]
+    )
+    records = [json.loads(line) for line in (out / "ops.jsonl").read_text().splitlines()]
+    moved = [record["bytes"] for record in records if record["op"] == edge["name"]]
+
+    assert moved == [edge["bytes"], edge["bytes"]]
