@@ -318,7 +318,7 @@ class WorkloadTable:
     rounds: AboveZero = 1
     """Rounds that `sample_until` takes on average."""
     profile: str | None = None
-    """File of measured speeds, which `flowrl profile` writes, or the folder of a run, which has one."""
+    """File of measured speeds, which `flowrl profile` writes, or a run's folder with one."""
     roles: dict[str, RoleWorkloadTable] = attrs.field(factory=dict, metadata={OPEN_TO: dict})
 
     def role(self, role: str) -> RoleWorkloadTable:
@@ -331,7 +331,7 @@ class LogTable:
     """What is written while the run goes on."""
 
     jsonl: bool = True
-    """Write `metrics.jsonl`, a record a step and one an evaluation; `ops.jsonl`, one an op and step."""
+    """Write `metrics.jsonl`, a record a step and an evaluation; `ops.jsonl`, one an op and step."""
     tensorboard: bool = True
     """Write TensorBoard events."""
     every_steps: Positive = 1

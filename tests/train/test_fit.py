@@ -64,7 +64,8 @@ def test_a_plan_predicts_the_run_that_its_profile_is_of(folder, tmp_path):
 
 def test_work_of_one_kind_is_told_from_that_of_another(folder):
     plan, graph = opened(folder.write("ppo"))
-    values, logprobs = (step(graph, values=v, logprobs=l) for v, l in ((4.0, 1.0), (1.0, 4.0)))
+    values = step(graph, values=4.0, logprobs=1.0)
+    logprobs = step(graph, values=1.0, logprobs=4.0)
 
     slow, fast = (fitted(plan, graph, [each]).profile for each in (values, logprobs))
 
