@@ -1,6 +1,6 @@
 """What the compiler compiles for."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 import attrs
 
@@ -15,9 +15,15 @@ OTHER_ROLES = ("data", "reward")
 
 @attrs.frozen
 class Cluster:
-    """Pools; what no pool claims lives in the first one."""
+    """Pools; what no pool claims lives in the first one.
+
+    Attributes:
+        pools: the first one has what none claims.
+        homes: the use that a role's weights live for, where the program alone does not say.
+    """
 
     pools: tuple[Pool, ...] = (Pool("main"),)
+    homes: Mapping[str, str] = attrs.field(factory=dict)
 
     def pool_of(self, role: str, use: str = "") -> str:
         """Return the pool of a use of a role: that of `role.use`, of `role`, or the first.
@@ -39,20 +45,29 @@ class Cluster:
 
     def home_of(self, role: str, uses: Collection[str]) -> str:
         """Return the use of a role that its weights live for: `train`, or else one that reads."""
-        return next((use for use in ("train", "score", "generate") if use in uses), "train")
+        return self.homes.get(role) or next(
+            (use for use in ("train", "score", "generate") if use in uses), "train"
+        )
 
-    def of_one(self, role: str, name: str, others: Collection[str] = ()) -> "Cluster":
+    def of_one(self, role: str, name: str, home: str, others: Collection[str] = ()) -> "Cluster":
         """Return the same pools for a program whose model `name` is what `role` is here.
 
-        Its other models, `others`, have the same names here.
+        Its weights live for the use `home`. Its other models, `others`, have the same names here.
         """
         named = {other: other for other in (*others, *OTHER_ROLES)} | {role: name}
 
-        def claims(pool: Pool) -> tuple[str, ...]:
-            parts = (claim.partition(".") for claim in pool.roles)
-            return tuple(named[of] + dot + use for of, dot, use in parts if of in named)
+        def renamed(claims: Iterable[str]) -> Iterator[tuple[str, str]]:
+            for claim in claims:
+                of, dot, use = claim.partition(".")
+                if of in named:
+                    yield claim, named[of] + dot + use
 
-        return Cluster(tuple(attrs.evolve(pool, roles=claims(pool)) for pool in self.pools))
+        def there(pool: Pool) -> Pool:
+            roles = tuple(new for _, new in renamed(pool.roles))
+            layouts = {new: pool.layouts[old] for old, new in renamed(pool.layouts)}
+            return attrs.evolve(pool, roles=roles, layouts=layouts)
+
+        return Cluster(tuple(map(there, self.pools)), {name: home})
 
     def check(self, roles: set[str]) -> None:
         """Raise RunFileError if a pool claims a role that the program doesn't have."""

@@ -9,6 +9,7 @@ from flowrl.compiler.cluster import OTHER_ROLES, Cluster, Pool
 from flowrl.compiler.findings import models_read
 from flowrl.compiler.groups import check_groups
 from flowrl.config.batches import batch_sentence, check_batches
+from flowrl.config.layouts import laid_out
 from flowrl.config.programs import load_program
 from flowrl.config.run_file import RunFile
 from flowrl.config.schema import PoolSpec
@@ -74,7 +75,12 @@ def sampling_of(run: RunFile) -> dict[str, dict[str, Any]]:
 
 
 def cluster_of(run: RunFile) -> Cluster:
-    """Return the pools of a run file; one for everything if it has none.
+    """Return the pools that a run file is run on, with all layouts; see `laid_out`."""
+    return laid_out(run, written_cluster(run))
+
+
+def written_cluster(run: RunFile) -> Cluster:
+    """Return the pools of a run file as they stand there; one for everything if it has none.
 
     On Ray, what no pool claims of `data` and `reward` lives in a pool of its own, `data`; but a
     model that gives the reward of that name lives with the other models.

@@ -9,7 +9,7 @@ from flowrl.compiler.search import Constraints
 from flowrl.compiler.shapes import ModelShape, known_shape
 from flowrl.compiler.target import Lengths, Profile, Settings, Target, Workload
 from flowrl.compiler.tasks import Seat
-from flowrl.config.check import cluster_of
+from flowrl.config.check import written_cluster
 from flowrl.config.ranks import divided
 from flowrl.config.run_file import RunFile
 from flowrl.errors import EngineError, RunFileError
@@ -62,7 +62,7 @@ def constraints_of(run: RunFile, seats: tuple[Seat, ...]) -> Constraints:
     axes = {**DIVIDED, **sharded}
     if not run.cluster.pools:
         return Constraints(axes=axes)
-    cluster = cluster_of(run)
+    cluster = written_cluster(run)
     layouts = {seat: cluster.layout_of(seat.role, seat.use) for seat in seats}
     pools = {seat: cluster.pool_of(seat.role, seat.use) for seat in seats}
     return Constraints(

@@ -23,9 +23,19 @@ class Uses:
     averaged: tuple[Node, ...] = ()
 
     @property
+    def runs(self) -> bool:
+        """Whether it is run forward or trained: for more than samples."""
+        return bool(self.kinds - {"generate"})
+
+    @property
     def generates(self) -> bool:
         """Whether it is sampled from."""
         return any(isinstance(node.op, Generate) for node in self.nodes)
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        """What it is used for: `train`, `score`, `generate`."""
+        return frozenset(n.op.use for n in self.nodes if isinstance(n.op, ModelOp))
 
     @property
     def trains(self) -> bool:

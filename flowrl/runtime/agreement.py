@@ -47,6 +47,10 @@ class Agreement:
         store = PrefixStore(f"part {self.parts}", self.store)
         return Agreement(store, members.index(self.index), len(members), self.timeout)
 
+    def called(self, name: str, index: int, count: int) -> "Agreement":
+        """Return the agreement of some of these ranks, who give it a name of its own."""
+        return Agreement(PrefixStore(name, self.store), index, count, self.timeout)
+
     def reach(self, what: str) -> None:
         """Wait until all ranks are where this one is.
 

@@ -16,6 +16,7 @@ from ray import ObjectRef
 from ray.exceptions import RayActorError, RayTaskError
 from torch import Tensor
 
+from flowrl.errors import EngineError
 from flowrl.functional.ragged import Ragged
 from flowrl.runtime.failures import Failure, WorkerDied
 from flowrl.runtime.host import Handle, Resident
@@ -80,6 +81,24 @@ class Visitor:
     def gathered(self) -> Iterator[tuple[str, Tensor]]:
         """Yield them one by one: they are here."""
         yield from self.tensors.items()
+
+
+@attrs.frozen(eq=False)
+class Gone:
+    """What stands for the engine of a model whose weights were written into its generator."""
+
+    role: str
+
+    def weights(self) -> Mapping[str, Tensor]:
+        """Refuse to give weights.
+
+        Raises:
+            EngineError: the generator has got other weights since.
+        """
+        raise EngineError(
+            f"`{self.role}` was resharded into its generator, which has got other weights since",
+            hint="sample from a model before another of the same role is sampled from",
+        )
 
 
 def put(values: Sequence[Any]) -> Box:

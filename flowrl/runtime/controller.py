@@ -11,9 +11,10 @@ from torch import Tensor
 
 from flowrl.ir.graph import Graph, Node, Value
 from flowrl.ir.types import ModelType
-from flowrl.ops.move import Transfer
+from flowrl.ops.move import Reshard, Transfer
 from flowrl.ops.names import named_nodes
 from flowrl.ops.tensor import Constant
+from flowrl.runtime.edges import Edge, layout_of
 from flowrl.runtime.host import Path
 from flowrl.runtime.instructions import Instructions
 from flowrl.runtime.lines import Given, Line, Replies
@@ -84,6 +85,14 @@ class Controller:
         )
         self.tell, self.ask = self.instructions.tell, self.instructions.ask
         self.places: Mapping[str, Place] = {}
+        self.brought: dict[tuple[str, str], tuple[Held, Held]] = {}
+        """The model that was resharded last into a pool, in this step, by the pool and its role."""
+
+    def begin(self, step: int, places: Mapping[str, Place]) -> None:
+        """Start a step; `places` are where its rows are drawn."""
+        self.places = places
+        self.brought.clear()
+        self.tell_all([x for lines in self.pools.values() for x in lines], "begin", self.plan, step)
 
     def run(self, graph: Graph, inputs: Sequence[Any], path: Path = ()) -> list[Any]:
         """Return the outputs of `graph`: what it gave workers to do may not be done yet."""
@@ -198,19 +207,18 @@ class Controller:
     def _generate(
         self, place: tuple[Any, ...], segment: Segment, env: dict[Value, Any], path: Path
     ) -> None:
-        """Have all workers of a pool sample, each its blocks; those that hold values collect."""
-        lines, nodes = self.pools[segment.pool], segment.nodes
-        holders = self.holders[segment.pool]
+        """Have all replicas of a pool sample, each its blocks; those that hold values collect."""
+        nodes, holders = segment.nodes, self.holders[segment.pool]
+        replicas = self._replicas(segment)
+        lines = [replica[0] for replica in replicas]
         values = [self._bring(env[value], segment.pool) for value in nodes[0].args]
         given = [self._given(value) for value in values]
         self._spread(values[0], segment.pool)
-        tell = self.tell
-        asked = tell(
-            lines[0], nodes, "scatter", *place, given, path, len(lines), replies=len(lines)
-        )
+        told = *place, given, path, len(lines)
+        asked = self.tell(lines[0], nodes, "scatter", *told, replies=len(lines))
         answers = [
-            tell(line, nodes, "sample", *place, given[0], box, again=line is not lines[0])
-            for line, box in zip(lines, asked, strict=True)
+            self.tell_all(replica, "sample", *place, given[0], box, nodes=nodes)[0]
+            for replica, box in zip(replicas, asked, strict=True)
         ]
         results = self._new(holders, len(segment.gives))
         self.tell_all(holders, "gather", *place, given[0], results[0].id, *answers, nodes=nodes)
@@ -223,7 +231,9 @@ class Controller:
             assert isinstance(node.op, Transfer)
             (arg,) = node.args
             x = env[arg]
-            if not isinstance(x, Held) or isinstance(arg.type, ModelType):
+            if isinstance(x, Held) and isinstance(node.op, Reshard):
+                env[node.results[0]] = self._reshard(x, node)
+            elif not isinstance(x, Held) or isinstance(arg.type, ModelType):
                 env[node.results[0]] = self._bring(x, node.op.dst, (node,), everywhere=True)
             else:
                 moves.setdefault((x.lines[0].pool, node.op.dst), {})[node] = x
@@ -261,6 +271,31 @@ class Controller:
         moved = [Held(next(IDS), lines) for _ in values]
         self.tell_all(lines, "receive", *told, moved[0].id, box)
         return moved
+
+    def _reshard(self, model: Held, node: Node) -> Held:
+        """Have the workers at both ends of an edge bring a model's weights into another layout.
+
+        Within a step they needn't again, until the engines there have got others.
+        """
+        edge = Edge.of(node)
+        there = edge.dst, edge.role
+        before, result = self.brought.get(there, (None, None))
+        if result is None or before is not model:
+            sources, targets = self.holders[edge.src], self.pools[edge.dst]
+            version = self.tell(sources[0], (node,), "version", model.id)
+            result = Held(next(IDS), targets)
+            told = self.plan, edge, self.numbers[node], model.id, version, result.id
+            both = [*sources, *(line for line in targets if line not in sources)]
+            self.tell_all(both, "reshard", *told, nodes=(node,))
+            self.brought[there] = model, result
+        return result
+
+    def _replicas(self, segment: Segment) -> list[Sequence[Line]]:
+        """Return the workers of a pool that sample together from each replica of a model."""
+        lines, (model, *_) = self.pools[segment.pool], segment.nodes[0].args
+        assert isinstance(model.type, ModelType)
+        size = len(lines) // layout_of(model).dp if model.type.layout else 1
+        return [lines[start : start + size] for start in range(0, len(lines), size)]
 
     def _spread(self, model: Held, pool: str) -> None:
         """Give a model's weights to the workers of its pool that lack them."""

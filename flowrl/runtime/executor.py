@@ -153,7 +153,7 @@ class LocalExecutor:
 
     def versions(self, role: str, carry: Carry) -> tuple[int, int]:
         """Return the version of a role that its generator has, and that of a carry."""
-        return self.host.loaded[role][1], carry[role].version
+        return self.host.loaded[self.host.generators[role]][1], carry[role].version
 
 
 def metrics_of(named: Mapping[str, Any]) -> dict[str, float]:

@@ -132,7 +132,7 @@ class Host:
         cursors: the place in the data of each input.
         counts: what was counted in this step, such as `reward/errors`.
         seconds: time spent in this step by kind of op.
-        loaded: for each role, the model and version that its generator has.
+        loaded: for each generator, the model and version that it has.
     """
 
     models: dict[str, Resident] = attrs.field(factory=dict)
@@ -148,7 +148,7 @@ class Host:
     cursors: Mapping[str, Cursor] = attrs.field(factory=dict)
     counts: dict[str, float] = attrs.field(factory=lambda: defaultdict(float))
     seconds: dict[str, float] = attrs.field(factory=lambda: defaultdict(float))
-    loaded: dict[str, tuple[Any, int]] = attrs.field(factory=dict)
+    loaded: dict[Generator, tuple[Any, int]] = attrs.field(factory=dict)
 
     def begin(self, step: int, cursors: Mapping[str, Cursor]) -> None:
         """Start a step: its number sets the seeds, its cursors where to draw rows."""
@@ -179,9 +179,9 @@ class Host:
                 hint=f"name one in the run file: `[engines.{role}.generate]`",
             )
         generator, engine = self.generators[role], handle.engine
-        if self.loaded.get(role) != (handle.resident, handle.version):
+        if self.loaded.get(generator) != (handle.resident, handle.version):
             generator.load(engine.weights(), handle.version)
-            self.loaded[role] = (handle.resident, handle.version)
+            self.loaded[generator] = (handle.resident, handle.version)
         return generator
 
     @contextmanager

@@ -117,7 +117,7 @@ class Instructions:
 
         A rank hears of the end of another by their connection, before the controller does.
         """
-        others = [c for c in pending if c.line.pool == call.line.pool and c.line is not call.line]
+        others = [c for c in pending if c.line is not call.line]
         for _ in range(LOOKS):
             for other in others:
                 found = self._failure(other)

@@ -1,6 +1,6 @@
 """What is run on workers: a plan, and what opens its rewards, its data and its models."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import attrs
@@ -8,9 +8,12 @@ import attrs
 from flowrl.ir.graph import Graph
 from flowrl.ir.plan import Plan
 from flowrl.ir.program import Input
+from flowrl.ops.move import Reshard
 from flowrl.ops.uses import uses_of
+from flowrl.runtime.edges import Edge, layout_of
 from flowrl.runtime.host import ScoreFunction
 from flowrl.runtime.local import RoleSetup
+from flowrl.runtime.reshard import Move
 from flowrl.runtime.rows import Cursor
 
 
@@ -66,6 +69,23 @@ class Loan:
 
 
 @attrs.frozen
+class Group:
+    """Some of the workers of a run that talk among themselves.
+
+    Attributes:
+        name: that of their pool; of a replica of a model in it, `POOL tpN`.
+        members: their ranks.
+    """
+
+    name: str
+    members: tuple[int, ...]
+
+
+Routes = Callable[[Edge, Sequence[int], Sequence[int]], Callable[[int], Move]]
+"""Gives for an edge, the ranks of all workers at its start and at its end: what each rank does."""
+
+
+@attrs.frozen
 class Setup:
     """What a worker needs for its part of a plan.
 
@@ -79,6 +99,8 @@ class Setup:
         drop_failed: drop the group of a failed reward; else it scores 0.
         threads: to compute with.
         loan: whose model this plan is run on, instead of its own.
+        moves: what it does on each edge that weights take from or to it, and the ranks of all who
+            do something there.
     """
 
     plan: str
@@ -90,11 +112,20 @@ class Setup:
     drop_failed: bool = False
     threads: int = 1
     loan: Loan | None = None
+    moves: Mapping[Edge, tuple[Move, tuple[int, ...]]] = attrs.field(factory=dict)
 
 
 def ranked_pools(graph: Graph, roles: Mapping[str, RoleSetup]) -> frozenset[str]:
-    """Return the pools of a graph in which the weights of a model that it reads are divided."""
-    return frozenset(graph.input(role).pool for role in uses_of(graph) if roles[role].fsdp)
+    """Return the pools of a graph whose workers run a model together: each has all values."""
+    homes = {role: graph.input(role) for role, its in uses_of(graph).items() if its.runs}
+    return frozenset(
+        home.pool for role, home in homes.items() if roles[role].fsdp or layout_of(home).size > 1
+    )
+
+
+def edges_of(graph: Graph) -> frozenset[Edge]:
+    """Return the ways that weights take in a graph."""
+    return frozenset(Edge.of(node) for node in graph.walk() if isinstance(node.op, Reshard))
 
 
 @attrs.frozen(eq=False)
@@ -114,6 +145,7 @@ class Job:
         drop_failed: drop the group of a failed reward; else it scores 0.
         threads: of each worker.
         loan: the model of another plan that this one is run on.
+        routes: how weights go from one layout to another.
         ranked: the pools whose workers run models together; all of a pool's have its values.
         rank_timeout: seconds that they wait for one another.
     """
@@ -130,5 +162,6 @@ class Job:
     drop_failed: bool = False
     threads: int = 1
     loan: Loan | None = None
+    routes: Routes | None = None
     ranked: frozenset[str] = frozenset()
     rank_timeout: float = 600.0

@@ -10,6 +10,7 @@ from flowrl.errors import EngineError
 from flowrl.ir.graph import Graph, Value
 from flowrl.ops.model import Generate
 from flowrl.ops.uses import Uses, tokenizing_role, uses_of
+from flowrl.runtime.edges import group_name, layout_of
 from flowrl.runtime.engine import Generator, Sampling, load
 from flowrl.runtime.host import Host, Resident
 from flowrl.runtime.models import ModelSpec
@@ -52,12 +53,23 @@ class Seat:
     Attributes:
         pool: that of this pool.
         lead: whether it has the pool's values.
-        ranks: it and those that run the pool's models with it.
+        groups: its places among workers that do something together, by name; see `Group`.
     """
 
     pool: str
     lead: bool
-    ranks: Ranks = ALONE
+    groups: Mapping[str, Ranks] = attrs.field(factory=dict)
+
+    @property
+    def ranks(self) -> Ranks:
+        """It and those that run the pool's models with it."""
+        return self.groups.get(self.pool, ALONE)
+
+    def replica(self, uses: Uses) -> Ranks:
+        """Return it and those that sample from a model together."""
+        nodes = (n for n in uses.nodes if isinstance(n.op, Generate) and n.pool == self.pool)
+        layout = next(layout_of(node.args[0]) for node in nodes)
+        return self.groups.get(group_name(self.pool, layout), ALONE)
 
     def keeps(self, model: Value) -> bool:
         """Whether a model lives here between steps."""
@@ -96,7 +108,8 @@ def load_models(
             ranks = seat.ranks if seat else ALONE
             _load_model(uses, setup, tokenizers, tokenizing_role(graph), host, ranks)
         if uses.generates if seat is None else seat.samples(uses):
-            generators[role] = load_generator(setup, tokenizers[role])
+            replica = seat.replica(uses) if seat else ALONE
+            generators[role] = load_generator(setup, tokenizers[role], replica)
         sampling[role], host.sequences_per_block[role] = setup.sampling, setup.sequences_per_block
     host.generators, host.sampling, host.decoders = generators, sampling, tokenizers
 

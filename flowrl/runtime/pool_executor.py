@@ -79,8 +79,7 @@ class PoolExecutor:
             FlowrlError: an op failed or a worker died; it names the op, the worker and the line.
         """
         start, controller = time.perf_counter(), self.controller
-        controller.tell_all(self._lines(), "begin", self.name, step)
-        controller.places = data
+        controller.begin(step, data)
         values: dict[str, Any] = {}
         for spec in self.inputs:
             if spec.kind is Kind.DATA:

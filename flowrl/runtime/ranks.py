@@ -35,6 +35,15 @@ class Ranks:
     group: ProcessGroup | None = attrs.field(default=None, eq=False)
     agreement: Agreement | None = attrs.field(default=None, eq=False)
 
+    def among(self, name: str, members: Sequence[int]) -> "Ranks":
+        """Return the place of this rank among some, who give what they do together one name.
+
+        They agree on what they do, and send to each other in the group of all.
+        """
+        index, count = members.index(self.index), len(members)
+        agreement = self.agreement and self.agreement.called(name, index, count)
+        return Ranks(index, count, self.timeout, self.group, agreement)
+
     def sum(self, tensors: Iterable[Tensor]) -> None:
         """Add up each tensor over the ranks, in place; all get the same bits."""
         for tensor in tensors:

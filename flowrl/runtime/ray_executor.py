@@ -8,14 +8,18 @@ from ray import cloudpickle
 
 from flowrl.errors import EngineError
 from flowrl.ir.graph import Graph
+from flowrl.ir.layout import Layout
 from flowrl.ir.plan import functions_of
 from flowrl.ops.uses import uses_of
 from flowrl.runtime.channels import RayReplies
 from flowrl.runtime.controller import Controller
-from flowrl.runtime.job import Job, Setup
+from flowrl.runtime.edges import Edge, group_name
+from flowrl.runtime.job import Group, Job, Setup, edges_of
 from flowrl.runtime.lines import Line
 from flowrl.runtime.pool_executor import PoolExecutor
 from flowrl.runtime.pools import Pools
+from flowrl.runtime.ranks import Ranks
+from flowrl.runtime.reshard import Move
 
 
 class RayExecutor(PoolExecutor):
@@ -37,6 +41,10 @@ class RayExecutor(PoolExecutor):
         data, replies = self._line("data"), RayReplies()
         controller = Controller(job.name, graph, job.source, own, data, replies, job.ranked)
         super().__init__(controller, graph, job.inputs, loan=job.loan)
+        gpus = sorted(job.plan.pools, key=lambda pool: not pool.gpus)
+        lines = (line for pool in gpus for line in own[pool.name])
+        self.world: dict[Line, int] = {line: rank for rank, line in enumerate(lines)}
+        """All workers, in the order of the plan's GPUs; those without any come last."""
         self.columns: Any = None
         """What rows must have to be scored; where it is, once rewards are open."""
 
@@ -73,22 +81,55 @@ class RayExecutor(PoolExecutor):
             self._join()
         plan, functions = job.plan.to_json(), _packed(self.functions)
         given = job.roles, job.tokenizers, job.seed, job.drop_failed, job.threads, job.loan
+        moves = self._moves()
         for pool, lines in self.pools.items():
             for line in lines:
-                setup = Setup(plan, functions, pool, *given)
+                setup = Setup(plan, functions, pool, *given, moves[line])
                 lead = line in self.controller.holders[pool]
                 self.controller.tell(line, (), "load", job.name, setup, lead, again=True)
         self.controller.instructions.settle()
 
     def _join(self) -> None:
-        """Have the workers of each pool that run models together find each other."""
-        for lines in self.controller.holders.values():
-            if len(lines) > 1:
-                address = self.controller.ask(lines[0], "open_store")
-                for index, line in enumerate(lines):
-                    place = address, index, len(lines), self.job.rank_timeout
-                    self.controller.tell(line, (), "join", *place, again=index > 0)
+        """Have all workers find each other, if any of them run or move a model together."""
+        lines = [*self.world]
+        if not self.job.ranked and not any(pool.layouts for pool in self.job.plan.pools):
+            return
+        address, groups = self.controller.ask(lines[0], "open_store"), self._groups()
+        for rank, line in enumerate(lines):
+            world = Ranks(rank, len(lines), self.job.rank_timeout)
+            self.controller.tell(line, (), "join", address, world, groups, again=rank > 0)
         self.controller.instructions.settle()
+
+    def _groups(self) -> list[Group]:
+        """Return the workers of each pool that run models together, and of each replica."""
+        made = [
+            Group(name, self._ranks(lines))
+            for name, lines in self.controller.holders.items()
+            if name in self.job.ranked
+        ]
+        for pool in self.job.plan.pools:
+            ranks = self._ranks(self.pools[pool.name])
+            replicas = {x.tp: x for x in map(Layout.parse, pool.layouts.values()) if x.tp > 1}
+            for size, layout in replicas.items():
+                name = group_name(pool.name, layout)
+                starts = range(0, len(ranks), size)
+                made += [Group(name, ranks[start : start + size]) for start in starts]
+        return made
+
+    def _moves(self) -> dict[Line, dict[Edge, tuple[Move, tuple[int, ...]]]]:
+        """Return what each worker does on each edge that weights take."""
+        moves: dict[Line, dict[Edge, tuple[Move, tuple[int, ...]]]] = {x: {} for x in self.world}
+        for edge in edges_of(self.graph):
+            assert self.job.routes, "whoever lays models out knows how they get there"
+            sources, targets = self.controller.holders[edge.src], self.pools[edge.dst]
+            move_of = self.job.routes(edge, self._ranks(sources), self._ranks(targets))
+            both = tuple(sorted({*self._ranks(sources), *self._ranks(targets)}))
+            for line in {*sources, *targets}:
+                moves[line][edge] = move_of(self.world[line]), both
+        return moves
+
+    def _ranks(self, lines: Sequence[Line]) -> tuple[int, ...]:
+        return tuple(self.world[line] for line in lines)
 
     def _line(self, claim: str) -> Line:
         plan = self.job.plan

@@ -17,11 +17,12 @@ from flowrl.ir.plan import Plan
 from flowrl.ops.model import ModelOp
 from flowrl.ops.uses import uses_of
 from flowrl.runtime import channels, perform, ranks
-from flowrl.runtime.channels import Box
+from flowrl.runtime.channels import Box, Gone
+from flowrl.runtime.edges import Edge
 from flowrl.runtime.failures import Failure, told
 from flowrl.runtime.host import Handle, Host, Path, Resident
 from flowrl.runtime.interpret import Interpreter
-from flowrl.runtime.job import Data, Rewards, Setup
+from flowrl.runtime.job import Data, Group, Rewards, Setup
 from flowrl.runtime.lines import Given
 from flowrl.runtime.local import (
     Seat,
@@ -31,7 +32,9 @@ from flowrl.runtime.local import (
     pin_threads,
 )
 from flowrl.runtime.measures import Measures
+from flowrl.runtime.models import DTYPES
 from flowrl.runtime.ranks import ALONE, Ranks
+from flowrl.runtime.reshard import Move, Wire, reshard
 from flowrl.runtime.rows import Cursor, fields
 from flowrl.runtime.segments import Segment, inner_graphs, segments
 from flowrl.runtime.shares import send_list, shares
@@ -39,10 +42,19 @@ from flowrl.runtime.shares import send_list, shares
 
 @attrs.frozen(eq=False)
 class Part:
-    """A plan as one worker has it: the segments of each graph, and what evaluates them."""
+    """A plan as one worker has it.
+
+    Attributes:
+        graphs: the segments of each graph.
+        it: what evaluates them.
+        ranks: it and those that run the pool's models with it.
+        moves: what it does on each edge that weights take.
+    """
 
     graphs: tuple[tuple[Segment, ...], ...]
     it: Interpreter
+    ranks: Ranks
+    moves: Mapping[Edge, tuple[Move, Wire, Ranks]]
 
 
 class Worker:
@@ -53,7 +65,8 @@ class Worker:
         self.parts: dict[str, Part] = {}
         self.cursors: dict[tuple[str, str], Cursor] = {}
         self.rewards: Rewards | None = None
-        self.ranks = ALONE
+        self.world = ALONE
+        self.groups: dict[str, Ranks] = {}
         self.store: Any = None
         self.node: int | None = None
 
@@ -92,11 +105,12 @@ class Worker:
         self.store = store = ranks.open_store(host)
         return f"{host}:{store.port}"
 
-    def join(self, address: str, index: int, count: int, timeout: float) -> None:
-        """Become a rank of this pool: run models with its other workers from now on."""
-        own = Ranks(index, count, timeout)
-        self.store = self.store or ranks.connect(address, own)
-        self.ranks = ranks.join(own, self.store)
+    def join(self, address: str, world: Ranks, groups: Sequence[Group] = ()) -> None:
+        """Become a rank among the workers of this run, and of those groups that it is in."""
+        self.store = self.store or ranks.connect(address, world)
+        self.world = world = ranks.join(world, self.store)
+        parts = [(group.name, ranks.part(world, group.members)) for group in groups]
+        self.groups = {name: own for name, own in parts if own}
 
     def open_rewards(self, opening: Callable[[], Rewards]) -> Box:
         """Import the reward functions; return what rows must have, for whoever opens the data."""
@@ -118,13 +132,14 @@ class Worker:
         graph = Plan.from_json(setup.plan).graph(cloudpickle.loads(setup.functions))
         score = self.rewards.score(plan) if self.rewards else None
         host = Host(seed=setup.seed, score=score, drop_failed=setup.drop_failed)
-        seat = Seat(setup.pool, lead, self.ranks)
+        seat = Seat(setup.pool, lead, self.groups)
         if setup.loan:
             self._borrow(setup, graph, host, seat)
         else:
             load_models(graph, setup.roles, setup.tokenizers, host, seat)
         walked = tuple(tuple(segments(inner)) for inner in inner_graphs(graph))
-        self.parts[plan] = Part(walked, Interpreter(host, Measures(graph)))
+        moves = {edge: self._way(plan, edge, setup) for edge in setup.moves}
+        self.parts[plan] = Part(walked, Interpreter(host, Measures(graph)), seat.ranks, moves)
 
     def model(self, plan: str, role: str, name: str, result: int) -> None:
         """Keep the model of a role as a value, under the role's name in the plan that reads it."""
@@ -155,7 +170,7 @@ class Worker:
         segment = part.graphs[graph][number]
         env: dict[Value, Any] = dict(zip(segment.reads, self._values(given), strict=True))
         for self.node, node in enumerate(segment.nodes):
-            self._agree(node, path)
+            _agree(part.ranks, node, path)
             results = part.it.evaluate(node, [env[arg] for arg in node.args], path)
             env.update(zip(node.results, results, strict=True))
         self._keep(first, [env[value] for value in segment.gives])
@@ -196,6 +211,35 @@ class Worker:
             self.parts[plan].it.measures.received(nodes, took, sizes)
         self._keep(first, values)
 
+    def version(self, model: int) -> int:
+        """Return the version of a model."""
+        return int(self.values[model].version)
+
+    def reshard(
+        self, plan: str, edge: Edge, number: int, model: int, version: int, result: int
+    ) -> None:
+        """Bring a model's weights into the layout that is needed at the end of an edge.
+
+        A worker at the start sends its own tensors, one at the end has its generator's written.
+        """
+        self.node = 0
+        part = self.parts[plan]
+        host, handle = part.it.host, self.values.get(model)
+        held = handle.engine.stored() if isinstance(handle, Handle) else {}
+        move, wire, both = part.moves[edge]
+        generator = host.generators[edge.role] if move.needed else None
+        start = time.perf_counter()
+        with host.timed("reshard"), both.together(f"bringing {edge}"):
+            sent = reshard(move, held, generator.stored() if generator else {}, wire)
+        if generator:
+            took = time.perf_counter() - start
+            part.it.measures.received([number], took, [sent.received])
+            generator.renewed(version)
+            gone: Any = Gone(edge.role)
+            arrived = Resident(edge.role, gone, version)
+            host.loaded[generator] = arrived, version
+            self.values[result] = Handle(arrived, version)
+
     def scatter(
         self, plan: str, graph: int, number: int, given: Sequence[Given], path: Path, workers: int
     ) -> Any:
@@ -212,7 +256,7 @@ class Worker:
     def sample(self, plan: str, graph: int, number: int, model: Given, asked: Box) -> Box:
         """Return the completions of this worker's blocks."""
         part, node = self._generate(plan, graph, number)
-        self._agree(node)
+        _agree(part.ranks, node)
         (handle,), (blocks,) = self._values([model]), channels.get(asked)
         with part.it.measures.of(node):
             done = perform.answers(part.it, node, handle, blocks)
@@ -241,13 +285,19 @@ class Worker:
 
     def loaded(self, plan: str, role: str) -> int:
         """Return the version of a role that its generator has."""
-        return self.parts[plan].it.host.loaded[role][1]
+        host = self.parts[plan].it.host
+        return host.loaded[host.generators[role]][1]
 
     def save(self, plan: str, role: str, folder: str) -> int:
         """Write a trained model as transformers does; return its version."""
         resident = self.parts[plan].it.host.models[role]
         resident.engine.save(folder)  # type: ignore[attr-defined]
         return resident.version
+
+    def _way(self, plan: str, edge: Edge, setup: Setup) -> tuple[Move, Wire, Ranks]:
+        """Return what this worker does on an edge, and its place among those who do it."""
+        move, members = setup.moves[edge]
+        return move, wire_of(setup, edge), self.world.among(f"{plan}: {edge}", members)
 
     def _borrow(self, setup: Setup, graph: Graph, host: Host, seat: Seat) -> None:
         loan = setup.loan
@@ -256,16 +306,12 @@ class Worker:
         lender, own = self.parts[loan.plan].it.host, setup.roles[role]
         load_judges(graph, setup.roles, setup.tokenizers, host, lender, seat)
         if seat.samples(uses_of(graph)[role]):
+            replica = seat.replica(uses_of(graph)[role])
             made = lender.generators.get(loan.role)
-            host.generators = {role: made or load_generator(own, setup.tokenizers[role])}
+            made = made or load_generator(own, setup.tokenizers[role], replica)
+            host.generators, host.loaded = {role: made}, lender.loaded
         host.decoders, host.sampling = setup.tokenizers, {role: own.sampling}
         host.sequences_per_block = {role: own.sequences_per_block}
-
-    def _agree(self, node: Node, path: Path = ()) -> None:
-        """Wait until all ranks are at an op of models; what they do in it, they do together."""
-        if isinstance(node.op, ModelOp):
-            turn = f" in turn {'.'.join(map(str, path))}" if path else ""
-            self.ranks.agree(f"`{node.op.name}` ({node.loc}){turn}")
 
     def _generate(self, plan: str, graph: int, number: int) -> tuple[Part, Any]:
         self.node = 0
@@ -277,6 +323,23 @@ class Worker:
 
     def _keep(self, first: int, values: Any) -> None:
         self.values.update(enumerate(values, start=first))
+
+
+def wire_of(setup: Setup, edge: Edge) -> Wire:
+    """Return how the weights of a role travel: as its generator computes, between GPUs if all are.
+
+    Weights that train in float32 for a bfloat16 model lose what it would lose.
+    """
+    role = setup.roles[edge.role]
+    devices = {role.model.device, role.generator_device or role.model.device}
+    return Wire(DTYPES[role.model.dtype], devices.pop() if len(devices) == 1 else "cpu")
+
+
+def _agree(ranks: Ranks, node: Node, path: Path = ()) -> None:
+    """Wait until all ranks are at an op of models; what they do in it, they do together."""
+    if isinstance(node.op, ModelOp):
+        turn = f" in turn {'.'.join(map(str, path))}" if path else ""
+        ranks.agree(f"`{node.op.name}` ({node.loc}){turn}")
 
 
 def _inline(kind: str, value: Any) -> Any:

@@ -9,6 +9,7 @@ import attrs
 from flowrl.compiler.tasks import Task
 from flowrl.ir.graph import Node, Value
 from flowrl.runtime import machine, selection
+from flowrl.runtime.edges import Edge
 from flowrl.runtime.host import Path
 from flowrl.runtime.lines import Given, Line
 from flowrl.simulate.work import Work
@@ -154,6 +155,16 @@ class SimulatedLine(Line):
     def do_send(self, plan: str, nodes: Sequence[int], *ids: int) -> Parcel:
         """Make values ready for other workers."""
         return Parcel([self.values.get(number, Size()) for number in ids], self, self.free)
+
+    def do_version(self, model: int) -> int:
+        """Return the version of a model, which nothing here depends on."""
+        return 0
+
+    def do_reshard(
+        self, plan: str, edge: Edge, number: int, model: int, version: Reply, result: int
+    ) -> None:
+        """Keep a model: its weights came when an op needed them."""
+        self.values[result] = Size()
 
     def do_receive(self, plan: str, nodes: Sequence[int], first: int, box: Reply) -> None:
         """Wait for values; a model's weights came when an op needed them."""

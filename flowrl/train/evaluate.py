@@ -87,6 +87,7 @@ def open_evaluation(
         score=rewards.score(EVALUATION),
         drop_failed=run.reward.drops_failed,
         sequences_per_block={"policy": setup.sequences_per_block},
+        loaded=training.loaded,
         seed=seed_of(run),
     )
 

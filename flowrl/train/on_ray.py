@@ -9,13 +9,14 @@ import attrs
 from flowrl.compiler.cluster import Cluster
 from flowrl.config.run_file import RunFile
 from flowrl.config.schema import PoolSpec
-from flowrl.ops.uses import tokenizing_role
+from flowrl.ops.uses import tokenizing_role, uses_of
 from flowrl.runtime.job import Job, Loan, ranked_pools
 from flowrl.runtime.pools import Pools, PoolSize, RaySpec, started
 from flowrl.runtime.ray_executor import RayExecutor
 from flowrl.stages import Lowered
 from flowrl.train.evaluate import evaluation_tokenizers, lower_evaluation, seed_of
 from flowrl.train.opening import EVALUATION, TRAINING, DataOpening, RewardOpening
+from flowrl.train.routes import routes_of
 
 
 def pools_of(run: RunFile, cluster: Cluster) -> AbstractContextManager[Pools]:
@@ -57,15 +58,16 @@ def executors(
         seed=run.train.seed,
         drop_failed=run.reward.drops_failed,
         threads=run.engines.threads,
+        routes=routes_of(lowered.models, run.cluster.machines),
         ranked=ranked_pools(lowered.graph, lowered.models),
         rank_timeout=run.cluster.rank_timeout,
     )
     if run.eval is None:
         return RayExecutor(job, pools), None
     role = tokenizing_role(lowered.graph)
-    cluster = lowered.cluster.of_one(role, "policy", run.reward.models)
-    borrowed = attrs.evolve(lowered.models[role], fsdp=None)  # training divides it
-    scored = lower_evaluation(run, run.eval, borrowed, cluster)
+    home = lowered.cluster.home_of(role, uses_of(lowered.graph)[role].kinds)
+    cluster = lowered.cluster.of_one(role, "policy", home, run.reward.models)
+    scored = lower_evaluation(run, run.eval, lowered.models[role], cluster)
     job = attrs.evolve(job, ranked=job.ranked | ranked_pools(scored.graph, scored.models))
     own = attrs.evolve(
         job,
@@ -76,6 +78,7 @@ def executors(
         roles=scored.models,
         tokenizers=evaluation_tokenizers(scored, tokenizers, role),
         data=DataOpening.held_out(run, tokenizers[role]),
+        routes=routes_of(scored.models, run.cluster.machines),
         seed=seed_of(run),
         loan=Loan(TRAINING, role, lowered.graph.input(role).pool, "policy"),
     )

@@ -9,6 +9,7 @@ from flowrl.runtime import channels
 from flowrl.runtime.channels import RayLine
 from flowrl.runtime.controller import IDS
 from flowrl.runtime.pools import PoolSize, RaySpec, started
+from flowrl.runtime.ranks import Ranks
 from tests.runtime.ray.ranked import called
 from tests.train.conftest import folder, make_model, model  # noqa: F401
 
@@ -87,7 +88,7 @@ def on(pools):
     def on(count, function, *args):
         lines = pools(train=count)["train"]
         address = ray.get(lines[0].call("open_store"))
-        ray.get([line.call("join", address, i, count, 60) for i, line in enumerate(lines)])
+        ray.get([line.call("join", address, Ranks(i, count, 60)) for i, line in enumerate(lines)])
         given, result = [("as it is", arg) for arg in (function, *args)], next(IDS)
         ray.get([line.call("call", called, given, result) for line in lines])
         return [channels.get(ray.get(line.call("send", "", (), result)))[0] for line in lines]

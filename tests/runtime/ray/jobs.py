@@ -9,6 +9,7 @@ from safetensors.torch import load_file
 from flowrl.ir.records import flatten
 from flowrl.runtime.job import Job, ranked_pools
 from flowrl.runtime.ray_executor import RayExecutor
+from flowrl.train.routes import routes_of
 from tests.runtime import steps
 
 
@@ -56,7 +57,12 @@ def executor(lowered, tokenizer, pools, *, rows=4, rewards=Letters, **changes):
     tokenizers = dict.fromkeys(lowered.models, tokenizer)
     plan, source, inputs = lowered.plan, lowered.graph, lowered.traced.inputs
     data = InMemory(tokenizer, {s.name: s.data for s in inputs if s.kind == "data"})
-    given = {"ranked": ranked_pools(source, lowered.models), "rank_timeout": 60, **changes}
+    given = {
+        "ranked": ranked_pools(source, lowered.models),
+        "routes": routes_of(lowered.models),
+        "rank_timeout": 60,
+        **changes,
+    }
     job = Job("run", plan, source, inputs, lowered.models, tokenizers, data, rewards, **given)
     made = RayExecutor(job, pools)
     made.open_rewards()

@@ -1,0 +1,49 @@
+"""How the models of a run lie over the workers of its pools, where its run file is silent."""
+
+import attrs
+
+from flowrl.compiler.cluster import Cluster
+from flowrl.config.ranks import divided
+from flowrl.config.run_file import RunFile
+from flowrl.config.schema import PoolSpec
+from flowrl.ir.layout import Layout
+from flowrl.ir.plan import Pool
+
+USES = ("train", "score", "generate")
+
+
+def laid_out(run: RunFile, cluster: Cluster) -> Cluster:
+    """Return the pools with a layout for each use of each model, if any model is laid out at all.
+
+    What is divided by `shard` lies over all workers of its pool, and beside it every model is
+    whole on each; elsewhere a model is trained on one worker. All workers of a pool sample, with
+    whole weights.
+    """
+    specs = run.cluster.pools
+    split = {role for role in divided(run.engines) if role in run.roles}
+    stated = any(spec.layouts for spec in specs.values())
+    if run.cluster.executor != "ray" or not specs or not (split or stated):
+        return cluster
+    homes = {role: cluster.pool_of(role, "train") for role in run.roles}
+    ranked = {homes[role] for role in split}
+
+    def layout(role: str, use: str) -> str:
+        workers = specs.get(cluster.pool_of(role, use), PoolSpec()).workers
+        if use != "generate" and (given := cluster.layout_of(role, use)):
+            return given
+        if role in split and use != "generate":
+            return str(Layout(fsdp=workers))
+        whole = use == "generate" or cluster.pool_of(role, use) in ranked
+        return str(Layout(dp=workers if whole else 1))
+
+    def laid(pool: Pool) -> Pool:
+        here = (
+            (role, use)
+            for role in run.roles
+            for use in USES
+            if cluster.pool_of(role, use) == pool.name and f"{role}.{use}" not in pool.layouts
+        )
+        made = {f"{role}.{use}": layout(role, use) for role, use in here}
+        return attrs.evolve(pool, layouts={**pool.layouts, **made})
+
+    return Cluster(tuple(laid(pool) for pool in cluster.pools))

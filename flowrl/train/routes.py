@@ -1,0 +1,55 @@
+"""Routes: the planned reshard of each edge that weights take in a run."""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+from flowrl.compiler.hardware import Machines
+from flowrl.compiler.layouts import Sharding
+from flowrl.compiler.reshard import plan_reshard
+from flowrl.compiler.shapes import ModelShape, known_shape
+from flowrl.runtime.edges import Edge
+from flowrl.runtime.job import Routes
+from flowrl.runtime.local import RoleSetup
+from flowrl.runtime.reshard import Move
+from flowrl.train.moves import move_of
+
+STORED = {"float32": 4, "bfloat16": 4, "float64": 8}
+"""Bytes of a weight where it trains, by the type of the arithmetic."""
+
+COMPUTED = {"float32": 4, "bfloat16": 2, "float64": 8}
+"""Bytes of a weight where it is sampled from."""
+
+
+def routes_of(roles: Mapping[str, RoleSetup], machines: str | None = None) -> Routes:
+    """Return what plans the reshards of a run.
+
+    Args:
+        roles: the models.
+        machines: where the ranks are, `2x8xH100`; on one machine, if not given.
+    """
+
+    def route(edge: Edge, sources: Sequence[int], targets: Sequence[int]) -> Callable[[int], Move]:
+        model = roles[edge.role].model
+        shape = shape_of(model.path)
+        held = Sharding(edge.held, sources, element_bytes=STORED[model.dtype])
+        needed = Sharding(edge.needed, targets, element_bytes=COMPUTED[model.dtype])
+        plan = plan_reshard(shape, held, needed, there(max(*sources, *targets) + 1, machines))
+        return partial(move_of, plan, shape)
+
+    return route
+
+
+def shape_of(path: str) -> ModelShape:
+    """Return the shape of a language model: what a generator has of it.
+
+    Raises:
+        EngineError: the planner doesn't know its family.
+    """
+    return ModelShape.from_folder(path) if Path(path).exists() else known_shape(path, "lm")
+
+
+def there(count: int, machines: str | None) -> Machines:
+    """Return the machines, or one that has so many ranks if none are named or too few."""
+    named = Machines.parse(machines) if machines else None
+    return named if named and named.size >= count else Machines.parse(f"{count}xH100")
