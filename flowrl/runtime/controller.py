@@ -216,12 +216,16 @@ class Controller:
         self._spread(values[0], segment.pool)
         told = *place, given, path, len(lines)
         asked = self.tell(lines[0], nodes, "scatter", *told, replies=len(lines))
-        answers = [
-            self.tell_all(replica, "sample", *place, given[0], box, nodes=nodes)[0]
+        answers = {
+            line: self.tell(
+                line, nodes, "sample", *place, given[0], box, again=line is not lines[0]
+            )
             for replica, box in zip(replicas, asked, strict=True)
-        ]
+            for line in replica
+        }
         results = self._new(holders, len(segment.gives))
-        self.tell_all(holders, "gather", *place, given[0], results[0].id, *answers, nodes=nodes)
+        made = *place, given[0], results[0].id, *(answers[line] for line in lines)
+        self.tell_all(holders, "gather", *made, nodes=nodes)
         env.update(zip(segment.gives, results, strict=True))
 
     def _transfer(self, segment: Segment, env: dict[Value, Any]) -> None:
