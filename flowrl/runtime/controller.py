@@ -16,7 +16,7 @@ from flowrl.ops.names import named_nodes
 from flowrl.ops.tensor import Constant
 from flowrl.runtime.edges import Edge, layout_of
 from flowrl.runtime.host import Path
-from flowrl.runtime.instructions import Instructions
+from flowrl.runtime.instructions import Instructions, several
 from flowrl.runtime.lines import Given, Line, Replies
 from flowrl.runtime.loops import CONTROL
 from flowrl.runtime.origins import origins, row_of
@@ -220,7 +220,7 @@ class Controller:
             line: self.tell(
                 line, nodes, "sample", *place, given[0], box, again=line is not lines[0]
             )
-            for replica, box in zip(replicas, asked, strict=True)
+            for replica, box in zip(replicas, several(asked), strict=True)
             for line in replica
         }
         results = self._new(holders, len(segment.gives))

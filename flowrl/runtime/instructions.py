@@ -71,7 +71,7 @@ class Instructions:
         """Return a worker's reply, waiting for the rest of its pool too: it may wait for them."""
         rest = [c for c in self.pending if c.line.pool == line.pool and c.line is not line]
         try:
-            return self.replies.get([*(r for c in rest for r in _several(c.reply)), reply])[-1]
+            return self.replies.get([*(r for c in rest for r in several(c.reply)), reply])[-1]
         except Exception:
             self.settle()
             raise
@@ -85,7 +85,7 @@ class Instructions:
         pending, self.pending = self.pending[:count], self.pending[count:] if count else []
         self.unchecked = sum(not call.again for call in self.pending)
         try:
-            self.replies.get([reply for call in pending for reply in _several(call.reply)])
+            self.replies.get([reply for call in pending for reply in several(call.reply)])
         except Exception as error:
             raise self._first(pending) from error
         for call in pending:
@@ -102,7 +102,7 @@ class Instructions:
 
     def _failure(self, call: Call) -> Exception | None:
         """Return the error of a call, if it has failed by now."""
-        replies = _several(call.reply)
+        replies = several(call.reply)
         if self.replies.arrived(replies):
             try:
                 self.replies.get(replies)
@@ -132,5 +132,6 @@ def _waited(error: Exception) -> bool:
     return isinstance(error, Failure) and isinstance(error.error, RankMissingError)
 
 
-def _several(reply: Any) -> list[Any]:
+def several(reply: Any) -> list[Any]:
+    """Return the replies of a call: of one reply, that alone."""
     return reply if isinstance(reply, list) else [reply]

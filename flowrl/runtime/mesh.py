@@ -15,6 +15,8 @@ def mesh_of(group: ProcessGroup | None, replicas: int, kind: str, timeout: float
 
     The ranks of one replica are neighbours, as in `flowrl.ir.layout`. Every rank of the group must
     ask for it, in the same order; none outside of it need know. Asked again, nothing new is made.
+    Dims are called after their groups: torch takes meshes that are equal for one, and would go on
+    with the groups of one that has ended.
 
     Args:
         group: the ranks; all of this process's world if not given.
@@ -25,11 +27,12 @@ def mesh_of(group: ProcessGroup | None, replicas: int, kind: str, timeout: float
     everyone = group or dist.group.WORLD
     assert everyone is not None, "ranks have joined"
     if replicas == 1:
-        return DeviceMesh.from_group(everyone, kind)
+        return DeviceMesh.from_group(everyone, kind, mesh_dim_names=(everyone.group_name,))
     numbers = torch.tensor(dist.get_process_group_ranks(everyone)).view(replicas, -1)
     replica, place = divmod(everyone.rank(), numbers.shape[1])
     groups = [_group(ranks.tolist(), timeout) for ranks in (numbers[:, place], numbers[replica])]
-    return DeviceMesh.from_group(groups, kind, numbers, mesh_dim_names=("dp", "fsdp"))
+    names = tuple(each.group_name for each in groups)
+    return DeviceMesh.from_group(groups, kind, numbers, mesh_dim_names=names)
 
 
 def _group(ranks: list[int], timeout: float) -> ProcessGroup:
