@@ -65,7 +65,8 @@ class TorchScorer:
         self.packing = self._choose(packing)
         self.call = Forward(self.model)
         if self.fsdp:
-            shard(self.call, self.model, self.fsdp, ranks, spec.device)
+            with ranks.together(f"`{role}`, to be divided"):
+                shard(self.call, self.model, self.fsdp, ranks, spec.device)
 
     def forward(self, batch: Sequences, outputs: Sequence[str], temperature: float) -> Outputs:
         """Return the named outputs, without gradient."""
