@@ -7,6 +7,12 @@ from torch.testing import assert_close
 
 import flowrl as fl
 from flowrl.compiler.cluster import Cluster, Pool
+from flowrl.compiler.hardware import Machines
+from flowrl.compiler.planning import plan_step
+from flowrl.compiler.search import Constraints
+from flowrl.compiler.shapes import ModelShape
+from flowrl.compiler.target import Target, Workload
+from flowrl.config.target import DIVIDED
 from flowrl.ir.layout import Layout
 from flowrl.runtime.ranks import Fsdp2
 from programs.grpo import grpo
@@ -66,7 +72,8 @@ def alone(model_folder, tokenizer):
 
 
 def fsdp_of(layouts, role):
-    layout = Layout.parse(layouts.get(f"{role}.train") or layouts[role])
+    uses = (f"{role}.train", f"{role}.score", role)
+    layout = Layout.parse(next(layouts[use] for use in uses if use in layouts))
     return Fsdp2(replicas=layout.dp) if layout.fsdp > 1 else None
 
 
@@ -77,28 +84,47 @@ def traced_roles(name, model_folder):
     return traced, roles
 
 
+@pytest.fixture
+def assert_same(alone, model_folder, tokenizer, pools, tmp_path):
+    """Return a function that asserts that a placement of a program changes nothing."""
+
+    def assert_same(name, split, workers, tolerance):
+        traced, roles = traced_roles(name, model_folder)
+        layouts = {role: text for pool in split for role, text in pool.layouts.items()}
+        divided = {
+            role: attrs.evolve(setup, fsdp=fsdp_of(layouts, role)) for role, setup in roles.items()
+        }
+        lowered = traced.lower(Cluster(split), divided)
+        there = jobs.executor(lowered, tokenizer, pools(**workers))
+        found, _ = jobs.run(there, there.cursors(), 3)
+        trained = there.save(str(tmp_path))
+
+        metrics, carry = alone(name)
+        for step, expected in zip(found, metrics, strict=True):
+            assert step == pytest.approx(expected, rel=tolerance, abs=tolerance)
+        for role in trained:
+            weights = load_file(tmp_path / role / "model.safetensors")
+            assert_close(weights, dict(carry[role].engine.weights()), rtol=0, atol=tolerance)
+
+    return assert_same
+
+
 @pytest.mark.parametrize("placement", PLACEMENTS)
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_weights_are_those_of_one_process_however_models_are_placed(
-    name, placement, alone, model_folder, tokenizer, pools, tmp_path
-):
+def test_steps_are_those_of_one_process_however_models_are_placed(name, placement, assert_same):
     split, workers = PLACEMENTS[placement]
+
+    assert_same(name, split, workers | {"data": 1}, 0 if placement in EXACT else 1e-10)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_the_placement_that_the_planner_finds_best_is_one_of_them(name, model_folder, assert_same):
     traced, roles = traced_roles(name, model_folder)
-    divided = {
-        role: attrs.evolve(setup, options=OPTIONS, fsdp=fsdp_of(split[0].layouts, role))
-        for role, setup in roles.items()
-    }
+    shapes = {role: ModelShape.from_folder(its.model.path) for role, its in roles.items()}
+    target = Target(Machines.parse("4xH100"), shapes, Workload(prompts=4))
 
-    lowered = traced.lower(Cluster(split), divided)
-    there = jobs.executor(lowered, tokenizer, pools(**workers, data=1))
-    found, _ = jobs.run(there, there.cursors(), 3)
-    saved = {
-        role: load_file(tmp_path / role / "model.safetensors") for role in there.save(str(tmp_path))
-    }
+    planned = plan_step(traced.graph, target, lambda seats: Constraints(axes=DIVIDED))
 
-    metrics, carry = alone(name)
-    tolerance = 0 if placement in EXACT else 1e-10
-    for step, expected in zip(found, metrics, strict=True):
-        assert step == pytest.approx(expected, rel=1e-10, abs=1e-10)
-    for role, weights in saved.items():
-        assert_close(weights, dict(carry[role].engine.weights()), rtol=0, atol=tolerance)
+    pools = planned.cluster.pools
+    assert sum(pool.gpus for pool in pools) > 1
+    assert_same(name, pools, {pool.name: pool.gpus or 1 for pool in pools}, 1e-10)
