@@ -17,11 +17,12 @@ from flowrl.compiler.shapes import ModelShape
 from flowrl.compiler.shapes.families import FAMILIES as PLANNED
 from flowrl.errors import EngineError
 from flowrl.ir.layout import Layout
+from flowrl.runtime.engines.hf import HFGenerator
 from flowrl.runtime.fsdp2 import chunk
-from flowrl.runtime.models import weights_of
+from flowrl.runtime.models import ModelSpec, weights_of
 from flowrl.runtime.ranks import Ranks, leave
 from flowrl.runtime.tensor_parallel import divide
-from tests.runtime.families import FAMILIES, KEYS, model_of
+from tests.runtime.families import FAMILIES, KEYS, model_of, save
 
 
 @contextlib.contextmanager
@@ -63,6 +64,24 @@ def test_a_rank_has_the_tensors_that_the_planner_says(family, count):
         for name, tensor in found.items():
             assert torch.equal(tensor, expected[name]), name
             assert tensor.untyped_storage().nbytes() == tensor.nbytes, "nothing else is kept"
+
+
+def test_weights_of_another_model_are_told_by_the_shapes_of_whole_ones(tmp_path, tokenizer):
+    folder, name = save(FAMILIES["qwen2"](), tmp_path), "model.layers.0.self_attn.k_proj.weight"
+    weights = HFGenerator(ModelSpec(folder), tokenizer).stored()
+    with rank_of(1, 4) as ranks:
+        generator = HFGenerator(ModelSpec(folder), tokenizer, ranks)
+
+        with pytest.raises(EngineError) as error:
+            generator.load(weights | {name: weights[name][:8]}, version=1)
+        generator.load(weights, version=2)
+
+    assert str(error.value) == snapshot("""\
+`model.layers.0.self_attn.k_proj.weight` must be of shape [16, 32]; got [8, 32]
+help: load weights of the same model\
+""")
+    assert generator.version == 2
+    assert torch.equal(generator.stored()[name], weights[name][:8])
 
 
 def refusal(config, count):
