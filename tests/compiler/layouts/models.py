@@ -80,7 +80,7 @@ def layouts(draw, shape):
 @st.composite
 def shardings(draw, shape, size=16):
     """A sharding of a model on some of `size` ranks, in any order."""
-    layout = draw(layouts(shape))
+    layout = draw(layouts(shape).filter(lambda layout: layout.size <= size))
     ranks = draw(st.permutations(range(size)))[: layout.size]
     storage, element_bytes = draw(st.sampled_from(Storage)), draw(st.sampled_from([2, 4]))
     return Sharding(layout, ranks, storage, element_bytes)
