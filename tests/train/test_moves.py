@@ -30,14 +30,15 @@ def numbers(buffer):
 
 
 def numbered(move):
-    """The rounds of a move, each buffer by its ends, its size, and its number between these ends."""
+    """The rounds of a move: each buffer by its ends, its number between these, and its size."""
     before = Counter()
     for together in rounds(move):
-        yield [
-            (*ends, numbers(b), before.update([ends]) or before[ends])
-            for b in together
-            for ends in [(b.source, b.destination)]
-        ]
+        labels = []
+        for buffer in together:
+            ends = buffer.source, buffer.destination
+            labels.append((*ends, before[ends], numbers(buffer)))
+            before[ends] += 1
+        yield labels
 
 
 @settings(max_examples=40)
@@ -58,19 +59,16 @@ def test_a_rank_sends_one_buffer_at_once_and_gets_one_within_the_limit(case, lim
 def test_ranks_that_wait_for_each_round_never_wait_for_one_another(case, limit):
     """Each round begins when all its ranks have done those before: nothing may be left over."""
     _, moves = moves_of(case, limit)
-    left = {rank: rounds(move) for rank, move in moves.items()}
+    left = {rank: deque(numbered(move)) for rank, move in moves.items()}
+    met = set()
 
     while any(left.values()):
-        begun = defaultdict(int)
-        for mine in left.values():
-            for buffer in mine[0] if mine else ():
-                begun[ends(buffer)] += 1
-        ready = [
-            r for r, mine in left.items() if mine and all(begun[ends(b)] == 2 for b in mine[0])
-        ]
-        assert ready
-        for rank in ready:
-            left[rank].pop(0)
+        begun = Counter(buffer for mine in left.values() if mine for buffer in mine[0])
+        met |= {buffer for buffer, ends in begun.items() if ends == 2}
+        done = [mine for mine in left.values() if mine and met.issuperset(mine[0])]
+        assert done
+        for mine in done:
+            mine.popleft()
 
 
 @settings(max_examples=40)
