@@ -32,7 +32,7 @@ class Op:
         pool: where it runs.
         seconds: in a step; the median of those that it ran in.
         bytes: that arrived at workers in a step; the median.
-        memory: most bytes in use while it ran.
+        memory: most bytes in use while it ran, if it runs a model; else 0.
     """
 
     name: str
@@ -96,8 +96,8 @@ def _matters(op: Op, whole: Op) -> bool:
 
 
 def _together(ops: Sequence[Op]) -> Op:
-    took, most = sum(op.seconds for op in ops), max(op.memory for op in ops)
-    return Op("", f"{len(ops)} other op{'s' * (len(ops) != 1)}", "", took, 0, most)
+    took = sum(op.seconds for op in ops)
+    return Op("", f"{len(ops)} other op{'s' * (len(ops) != 1)}", "", took, 0, 0)
 
 
 def _read(folder: Path) -> tuple[int, list[Op]]:
@@ -133,7 +133,7 @@ def _op(name: str, records: Sequence[Mapping[str, Any]]) -> Op:
         first["pool"],
         median(record["seconds"] for record in records),
         median(record["bytes"] for record in records),
-        max(record["memory"] for record in records),
+        max(record["memory"] for record in records) if first["role"] or not name else 0,
     )
 
 

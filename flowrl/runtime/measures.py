@@ -27,8 +27,8 @@ class Measured:
         times: how often it ran: turns of a scan, rounds of `sample_until`.
         seconds: of all of these; of a transfer, to send and to receive.
         bytes: that arrived at workers, if it moves something.
-        memory: most bytes in use on the GPU while it ran; without one, the most that its process
-            had used until it ended.
+        memory: of an op that runs a model on a GPU, the most bytes in use there meanwhile; of any
+            other, the most bytes that its process had used until it ended, on the host.
     """
 
     times: int = 0

@@ -59,7 +59,13 @@ class OpLog:
     def _records(self, done: Step) -> Iterator[dict[str, Any]]:
         for name, its in done.ops.items():
             yield {"op": name, **self.about[name], **_numbers(its)}
-        yield {"op": "", "kind": "step", "role": "", "pool": "", **_numbers(_whole(done))}
+        yield {"op": "", "kind": "step", "role": "", "pool": "", **_numbers(self._whole(done))}
+
+    def _whole(self, done: Step) -> Measured:
+        """Return what a step took in all; its memory is that of the ops that run models."""
+        moved = sum(its.bytes for its in done.ops.values())
+        models = [its.memory for name, its in done.ops.items() if self.about[name]["role"]]
+        return Measured(1, done.elapsed, moved, max(models, default=0))
 
     def __enter__(self) -> Self:
         return self
@@ -76,10 +82,3 @@ def _about(node: Node) -> Mapping[str, str]:
 
 def _numbers(its: Measured) -> dict[str, Any]:
     return {**attrs.asdict(its), "seconds": float(f"{its.seconds:.6g}")}
-
-
-def _whole(done: Step) -> Measured:
-    """Return what a step took in all."""
-    every = done.ops.values()
-    moved, most = sum(x.bytes for x in every), max((x.memory for x in every), default=0)
-    return Measured(1, done.elapsed, moved, most)

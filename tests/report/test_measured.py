@@ -65,10 +65,10 @@ def test_what_was_measured_stands_beside_what_was_predicted(written):
 grpo: medians of 3 steps, beside the plan for 2xH100
 op  of               pool     predicted  measured   ratio  bytes: predicted  measured  memory: predicted  measured
 %0  generate policy  rollout     1.00 s    2.20 s     2.2                 -         -               2 GB    1.5 GB
-%1  score            data             -    0.55 s       -                 -         -                  -    100 MB
+%1  score            data             -    0.55 s       -                 -         -                  -         -
 %2  transfer policy  rollout     0.50 s    1.1 ms  0.0022              1 kB      1 kB                  -         -
 %4  logprobs policy  train       0.00 s    0.28 s       -                 -         -               3 GB      2 GB
-    2 other ops                       -  0.022 ms       -                 -         -                  -    100 MB
+    2 other ops                       -  0.022 ms       -                 -         -                  -         -
     step                         4.00 s    3.30 s   0.825              1 kB      1 kB               3 GB      2 GB
 responses have 5.0 tokens on average: `[workload] response_tokens` is what plans go by\
 """)
@@ -79,10 +79,10 @@ def test_without_a_plan_all_that_takes_long_is_shown(written):
 grpo: medians of 1 step, nothing is predicted
 op  of               pool     predicted  measured  ratio  bytes: predicted  measured  memory: predicted  measured
 %0  generate policy  rollout          -    2.00 s      -                 -         -                  -    1.5 GB
-%1  score            data             -    0.50 s      -                 -         -                  -    100 MB
+%1  score            data             -    0.50 s      -                 -         -                  -         -
 %2  transfer policy  rollout          -      1 ms      -                 -      1 kB                  -         -
 %4  logprobs policy  train            -    0.25 s      -                 -         -                  -      2 GB
-    2 other ops                       -   0.02 ms      -                 -         -                  -    100 MB
+    2 other ops                       -   0.02 ms      -                 -         -                  -         -
     step                              -    3.00 s      -                 -      1 kB                  -      2 GB\
 """)
 
