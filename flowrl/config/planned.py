@@ -3,14 +3,18 @@
 from flowrl.compiler.cluster import Cluster
 from flowrl.compiler.planning import Planned, plan_step
 from flowrl.compiler.simplify import simplify
-from flowrl.config.check import check_run, trace_run
+from flowrl.config.check import check_run, trace_run, written_cluster
 from flowrl.config.run_file import RunFile
 from flowrl.config.target import constraints_of, target_of
 from flowrl.stages import Traced
 
 
-def plan_run(run: RunFile) -> tuple[Traced, Planned]:
+def plan_run(run: RunFile, cluster: Cluster | None = None) -> tuple[Traced, Planned]:
     """Return the program of a run file as traced, and its plan.
+
+    Args:
+        run: the run file.
+        cluster: pools and layouts that are decided; what stands in the run file, if not given.
 
     Raises:
         FlowrlError: the run file or its program is wrong, or nothing fits.
@@ -20,4 +24,6 @@ def plan_run(run: RunFile) -> tuple[Traced, Planned]:
     check_run(run, graph, traced.program.inputs)
     target = target_of(run, graph)
     homes = {role: name for name, spec in run.cluster.pools.items() for role in spec.roles}
-    return traced, plan_step(traced.graph, target, lambda seats: constraints_of(run, seats), homes)
+    pools = cluster or written_cluster(run)
+    decided = lambda seats: constraints_of(run, seats, pools)
+    return traced, plan_step(traced.graph, target, decided, homes)

@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from flowrl.compiler.cluster import Cluster
 from flowrl.compiler.hardware import Machines
 from flowrl.compiler.search import Constraints
 from flowrl.compiler.shapes import ModelShape, known_shape
 from flowrl.compiler.target import Lengths, Profile, Settings, Target, Workload
 from flowrl.compiler.tasks import Seat
-from flowrl.config.check import written_cluster
 from flowrl.config.ranks import divided
 from flowrl.config.run_file import RunFile
 from flowrl.errors import EngineError, RunFileError
@@ -52,8 +52,8 @@ def target_of(run: RunFile, graph: Graph) -> Target:
     )
 
 
-def constraints_of(run: RunFile, seats: tuple[Seat, ...]) -> Constraints:
-    """Return what the pools of a run file decide: who lives where, on how many GPUs, laid out how.
+def constraints_of(run: RunFile, seats: tuple[Seat, ...], cluster: Cluster) -> Constraints:
+    """Return what pools decide: who lives where, on how many GPUs, laid out how.
 
     And what becomes of it while others work. A pool of no GPUs leaves their number open. Without
     pools, all is open but what `shard = "fsdp2"` divides.
@@ -62,7 +62,6 @@ def constraints_of(run: RunFile, seats: tuple[Seat, ...]) -> Constraints:
     axes = {**DIVIDED, **sharded}
     if not run.cluster.pools:
         return Constraints(axes=axes)
-    cluster = written_cluster(run)
     layouts = {seat: cluster.layout_of(seat.role, seat.use) for seat in seats}
     pools = {seat: cluster.pool_of(seat.role, seat.use) for seat in seats}
     return Constraints(

@@ -17,17 +17,18 @@ from flowrl.ops.names import named_nodes
 from flowrl.stages import Lowered
 
 
-def planned_as(run: RunFile, say: Callable[[str], None]) -> Planned | None:
-    """Return the plan of a run; None, and a word of why, if it can't be planned.
+def planned_as(run: RunFile, lowered: Lowered, say: Callable[[str], None]) -> Planned | None:
+    """Return the plan of a run, laid out as it runs; None, and a word of why, if there is none.
 
     Args:
         run: the run file; without `[cluster] machines` there is nothing to plan for.
+        lowered: its program.
         say: is told why a run with machines is not planned: it runs all the same.
     """
     if run.cluster.machines is None:
         return None
     try:
-        return plan_run(run)[1]
+        return plan_run(run, lowered.cluster)[1]
     except FlowrlError as error:
         say(f"what the run takes is not predicted: {error.problem}")
         return None

@@ -35,8 +35,8 @@ def profile_run(path: str, sets: Sequence[str], steps: int, say: Callable[[str],
     """
     with TemporaryDirectory() as folder:
         run = load_run_file(path, (*sets, f'train.folder="{folder}/run"'))
-        _, planned = plan_run(run)
         lowered = lower(run)
+        _, planned = plan_run(run, lowered.cluster)
         return fitted(planned, lowered.graph, measured(run, lowered, steps, say))
 
 

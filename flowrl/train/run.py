@@ -49,7 +49,7 @@ def run_file(path: str, sets: tuple[str, ...] = ()) -> Path:
         )
         for finding in [*inert_keys(run, lowered.graph), *found]:
             show.note(finding)
-        planned = planned_as(run, show.note)
+        planned = planned_as(run, lowered, show.note)
         with opened(run, lowered, show.note) as ready:
             try:
                 return Loop(run, lowered, planned, ready, show).run()

@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 import flowrl as fl
 from flowrl.compiler.cluster import Cluster, Pool
 from flowrl.ir.plan import Plan
@@ -13,6 +15,7 @@ from programs.grpo import grpo
 from programs.ppo import ppo
 from tests.runtime import steps
 from tests.runtime.ray import jobs
+from tests.runtime.ray.conftest import RANKS
 
 TWO_POOLS = """
 [cluster]
@@ -25,6 +28,8 @@ cpus = 0.25
 roles = ["policy.generate"]
 cpus = 0.25
 """
+RANKED = RANKS.replace("[cluster]", '[cluster]\nmachines = "4xCPU"')
+"""Two that train, one that samples: weights are resharded."""
 
 POOLS = (
     Pool("train", 0, ("policy.train", "critic")),
@@ -69,14 +74,15 @@ def test_the_bytes_of_a_transfer_are_those_that_arrive(pools, model_folder, toke
     assert not any(its.bytes for name, its in done.ops.items() if name not in moves)
 
 
-def test_a_run_moves_the_bytes_of_weights_that_its_plan_says(kept, folder):
-    folder.run("grpo", "train.steps=2", added=TWO_POOLS)
+@pytest.mark.parametrize("added", [TWO_POOLS, RANKED])
+def test_a_run_moves_the_bytes_of_weights_that_its_plan_says(kept, folder, added):
+    folder.run("grpo", "train.steps=2", added=added)
     out = folder.path / "out"
 
-    (edge,) = (
-        e for e in Plan.from_json((out / "plan.json").read_text()).forecast["edges"] if e["ratio"]
-    )
+    plan = Plan.from_json((out / "plan.json").read_text())
+    (edge,) = (edge for edge in plan.forecast["edges"] if edge["ratio"])
     records = [json.loads(line) for line in (out / "ops.jsonl").read_text().splitlines()]
     moved = [record["bytes"] for record in records if record["op"] == edge["name"]]
 
     assert moved == [edge["bytes"], edge["bytes"]]
+    assert edge["bytes"] > 0
