@@ -1,6 +1,7 @@
 """Agreement: ranks say what they are about to do, and do it only if all say the same."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 import attrs
 from torch.distributed import DistError, PrefixStore, Store  # type: ignore[attr-defined]
@@ -30,6 +31,7 @@ class Agreement:
         timeout: seconds for which one waits; the store's.
         number: how often they have agreed.
         parts: how many of them agree among themselves.
+        around: what they are in the middle of, the outermost first.
     """
 
     store: Store
@@ -38,18 +40,31 @@ class Agreement:
     timeout: float
     number: int = 0
     parts: int = 0
+    around: list[str] = attrs.field(factory=list)
 
     def among(self, members: Sequence[int]) -> "Agreement | None":
         """Return the agreement of some of these ranks, who all ask for it; None for the others."""
         self.parts += 1
         if self.index not in members:
             return None
-        store = PrefixStore(f"part {self.parts}", self.store)
-        return Agreement(store, members.index(self.index), len(members), self.timeout)
+        return self.called(f"part {self.parts}", members.index(self.index), len(members))
 
     def called(self, name: str, index: int, count: int) -> "Agreement":
         """Return the agreement of some of these ranks, who give it a name of its own."""
         return Agreement(PrefixStore(name, self.store), index, count, self.timeout)
+
+    @contextmanager
+    def inside(self, what: str) -> Iterator[None]:
+        """Tell of what is reached inside that it is a part of this."""
+        self.around.append(what)
+        try:
+            yield
+        finally:
+            self.around.pop()
+
+    def place(self, what: str) -> str:
+        """Return what this rank is about to do, with what it is a part of."""
+        return ", ".join([*self.around, what])
 
     def reach(self, what: str) -> None:
         """Wait until all ranks are where this one is.
@@ -62,14 +77,14 @@ class Agreement:
             RankMissingError: one did not come in time, or has ended.
         """
         self.number += 1
+        place = self.place(what)
         keys = [_key(self.number, rank) for rank in range(self.count)]
         try:
-            self.store.set(keys[self.index], what)
+            self.store.set(keys[self.index], place)
             said = [text.decode() for text in self.store.multi_get(keys)]
             self.store.delete_key(_key(self.number - 1, self.index))  # all have read it
         except DistError as error:
-            its = self.index, self.count, what, self.timeout
-            raise missing(*its, self.others()) from error
+            raise self.missing(what) from error
         if len(set(said)) > 1:
             raise RanksDisagreeError(
                 f"ranks are about to do different things: {_by_rank(said)}",
@@ -77,15 +92,17 @@ class Agreement:
                 "such as other files of a model, or code that asks for its rank",
             )
 
-    def others(self) -> list[str]:
-        """Return where each other rank is: at most one agreement ahead of this one, or behind."""
-        found = []
+    def missing(self, what: str) -> RankMissingError:
+        """Return the error of a rank that waited in vain, with where the others are."""
+        return missing(self.index, self.count, self.place(what), self.timeout, self._others())
+
+    def _others(self) -> Iterator[str]:
+        """Yield where each other rank is: at most one agreement ahead of this one, or behind."""
         for rank in range(self.count):
             near = (self._said(self.number + turns, rank) for turns in (1, 0, -1))
             place = next((said for said in near if said), "")
             if rank != self.index and place:
-                found.append(f"rank {rank} was last at {place}")
-        return found
+                yield f"rank {rank} was last at {place}"
 
     def _said(self, number: int, rank: int) -> str:
         """Return what a rank said; nothing if it did not, or if the store has ended."""
@@ -97,7 +114,7 @@ class Agreement:
 
 
 def missing(
-    index: int, count: int, what: str, seconds: float, others: Iterable[str]
+    index: int, count: int, what: str, seconds: float, others: Iterable[str] = ()
 ) -> RankMissingError:
     """Return the error of a rank that waited in vain, with what is known of the others."""
     first = (

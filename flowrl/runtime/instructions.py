@@ -119,10 +119,13 @@ class Instructions:
         """
         others = [c for c in pending if c.line is not call.line]
         for _ in range(LOOKS):
+            firsts: dict[Line, tuple[Call, Exception]] = {}
             for other in others:
-                found = self._failure(other)
-                if found and not _waited(found):
-                    return other, found
+                if other.line not in firsts and (found := self._failure(other)):
+                    firsts[other.line] = other, found  # what failed after it lacked its results
+            told = next((each for each in firsts.values() if not _waited(each[1])), None)
+            if told or len(firsts) == len({other.line for other in others}):
+                return told or (call, error)
             time.sleep(SOON / LOOKS)
         return call, error
 

@@ -1,7 +1,7 @@
 """Ranks: the workers of a pool that run its models together, and what they add up."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import timedelta
 
 import attrs
@@ -74,14 +74,16 @@ class Ranks:
             RanksDisagreeError: a rank is about to do something else.
             RankMissingError: another rank died, or did not come in time.
         """
+        its = self.agreement
         self.agree(what)
         try:
-            yield
+            with its.inside(what) if its else nullcontext():
+                yield
         except RuntimeError as error:
             if not _of_collective(error):
                 raise
-            others = self.agreement.others() if self.agreement else ()
-            raise missing(self.index, self.count, what, self.timeout, others) from error
+            told = self.index, self.count, what, self.timeout
+            raise (its.missing(what) if its else missing(*told)) from error
 
 
 ALONE = Ranks()

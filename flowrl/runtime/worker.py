@@ -5,6 +5,7 @@ import socket
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import attrs
@@ -170,8 +171,8 @@ class Worker:
         segment = part.graphs[graph][number]
         env: dict[Value, Any] = dict(zip(segment.reads, self._values(given), strict=True))
         for self.node, node in enumerate(segment.nodes):
-            _agree(part.ranks, node, path)
-            results = part.it.evaluate(node, [env[arg] for arg in node.args], path)
+            with _together(part.ranks, node, path):
+                results = part.it.evaluate(node, [env[arg] for arg in node.args], path)
             env.update(zip(node.results, results, strict=True))
         self._keep(first, [env[value] for value in segment.gives])
 
@@ -256,9 +257,8 @@ class Worker:
     def sample(self, plan: str, graph: int, number: int, model: Given, asked: Box) -> Box:
         """Return the completions of this worker's blocks."""
         part, node = self._generate(plan, graph, number)
-        _agree(part.ranks, node)
         (handle,), (blocks,) = self._values([model]), channels.get(asked)
-        with part.it.measures.of(node):
+        with _together(part.ranks, node), part.it.measures.of(node):
             done = perform.answers(part.it, node, handle, blocks)
         return channels.put([done])
 
@@ -335,11 +335,12 @@ def wire_of(setup: Setup, edge: Edge) -> Wire:
     return Wire(DTYPES[role.model.dtype], devices.pop() if len(devices) == 1 else "cpu")
 
 
-def _agree(ranks: Ranks, node: Node, path: Path = ()) -> None:
-    """Wait until all ranks are at an op of models; what they do in it, they do together."""
-    if isinstance(node.op, ModelOp):
-        turn = f" in turn {'.'.join(map(str, path))}" if path else ""
-        ranks.agree(f"`{node.op.name}` ({node.loc}){turn}")
+def _together(ranks: Ranks, node: Node, path: Path = ()) -> AbstractContextManager[None]:
+    """Wait until all ranks are at an op of models: what they do in it, they do together."""
+    if not isinstance(node.op, ModelOp):
+        return nullcontext()
+    turn = f" in turn {'.'.join(map(str, path))}" if path else ""
+    return ranks.together(f"`{node.op.name}` ({node.loc}){turn}")
 
 
 def _inline(kind: str, value: Any) -> Any:

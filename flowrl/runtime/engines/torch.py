@@ -102,13 +102,13 @@ class TorchTrainer(TorchScorer):
         parts = self._split(batch) if any(len(value) for value in new.values()) else []
         frozen = step < self.options.start_step
         try:
-            work = f"`{self.role}`, {microbatches(parts)}"
+            work = microbatches(self.role, parts)
             with torch.set_grad_enabled(not frozen), self.ranks.together(work):
                 total = self._backward(parts, new, temperature, loss)
             self._check_finite("loss", total, step)
             stats = {"loss": total, "grad_norm": 0.0, "learning_rate": 0.0}
             if parts and not frozen:
-                with self.ranks.together(f"`{self.role}`, its step"):
+                with self.ranks.together(f"the step of `{self.role}`"):
                     stats |= self._step(step)
         finally:
             self.optimizer.zero_grad()  # a loss that fails half-way leaves nothing behind
@@ -172,7 +172,7 @@ class TorchTrainer(TorchScorer):
     def state_dict(self) -> dict[str, object]:
         """Return weights and optimiser state, whole, as clones on the CPU."""
         state = {"weights": weights_of(self.model), "optimizer": self.optimizer.state_dict()}
-        with self.ranks.together(f"`{self.role}`, its state"):
+        with self.ranks.together(f"the state of `{self.role}`"):
             return dict(cloned(state))
 
     def load_state_dict(self, state: Mapping[str, object]) -> None:
@@ -194,7 +194,7 @@ class TorchTrainer(TorchScorer):
 
     def save_sharded(self, folder: str) -> None:
         """Write weights and optimizer state, each rank its own; any number of ranks loads them."""
-        with self.ranks.together(f"save `{self.role}` in shards"):
+        with self.ranks.together(f"the shards of `{self.role}`, saved"):
             save_state(folder, self.model, self.optimizer, self.ranks)
 
     def load_sharded(self, folder: str) -> None:
@@ -203,7 +203,7 @@ class TorchTrainer(TorchScorer):
         Raises:
             EngineError: the folder holds no state, or that of another model.
         """
-        with self.ranks.together(f"load `{self.role}` from shards"):
+        with self.ranks.together(f"the shards of `{self.role}`, loaded"):
             load_state(folder, self.model, self.optimizer, self.ranks)
 
     def save(self, folder: str, dtype: str | None = None) -> None:

@@ -61,7 +61,7 @@ class TorchScorer:
         weights = torch.float32 if spec.dtype == "bfloat16" else None
         self.model = (model or load_model(loaded, head, dtype=weights)).requires_grad_(False)
         numbers = sum(parameter.numel() for parameter in self.model.parameters())
-        ranks.agree(f"`{role}`, {numbers} parameters")
+        ranks.agree(f"{numbers} parameters of `{role}`")
         self.packing = self._choose(packing)
         self.call = Forward(self.model)
         if self.fsdp:
@@ -71,7 +71,7 @@ class TorchScorer:
     def forward(self, batch: Sequences, outputs: Sequence[str], temperature: float) -> Outputs:
         """Return the named outputs, without gradient."""
         found, parts = self._room(batch, outputs), self._split(batch)
-        with torch.no_grad(), self.ranks.together(f"`{self.role}`, {microbatches(parts)}"):
+        with torch.no_grad(), self.ranks.together(microbatches(self.role, parts)):
             self._fill(found, parts, temperature)
         return found
 
@@ -86,7 +86,7 @@ class TorchScorer:
     def gathered(self) -> Iterator[tuple[str, Tensor]]:
         """Yield the weights one by one; if one rank asks for them, all must."""
         own = weights_of(self.model)
-        with self.ranks.together(f"`{self.role}`, {len(own)} weights"):
+        with self.ranks.together(f"{len(own)} weights of `{self.role}`"):
             for name, tensor in own.items():
                 yield name, whole(tensor)
 
@@ -156,6 +156,6 @@ class TorchScorer:
         return torch.autocast(device, torch.bfloat16, enabled=self.spec.dtype == "bfloat16")
 
 
-def microbatches(parts: Sequence[Microbatch]) -> str:
+def microbatches(role: str, parts: Sequence[Microbatch]) -> str:
     """Say how many there are: all ranks run as many."""
-    return f"{len(parts)} microbatch{'es' if len(parts) != 1 else ''}"
+    return f"{len(parts)} microbatch{'es' if len(parts) != 1 else ''} of `{role}`"
