@@ -72,6 +72,7 @@ def save_model(model: Any, folder: Path, weights: Mapping[str, Tensor]) -> None:
         folder: made if it does not exist.
         weights: of the model and its value head, all of one dtype.
     """
+    model.should_save_on_this_rank = bool  # transformers writes nothing on others than rank 0
     model.save_pretrained(folder, state_dict=without_value_head(weights))
     config = deepcopy(model.config)
     config.dtype = next(iter(weights.values())).dtype
