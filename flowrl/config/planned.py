@@ -2,7 +2,9 @@
 
 from flowrl.compiler.cluster import Cluster
 from flowrl.compiler.planning import Planned, plan_step
+from flowrl.compiler.search import Constraints
 from flowrl.compiler.simplify import simplify
+from flowrl.compiler.tasks import Seat
 from flowrl.config.check import check_run, trace_run, written_cluster
 from flowrl.config.run_file import RunFile
 from flowrl.config.target import constraints_of, target_of
@@ -25,5 +27,8 @@ def plan_run(run: RunFile, cluster: Cluster | None = None) -> tuple[Traced, Plan
     target = target_of(run, graph)
     homes = {role: name for name, spec in run.cluster.pools.items() for role in spec.roles}
     pools = cluster or written_cluster(run)
-    decided = lambda seats: constraints_of(run, seats, pools)
+
+    def decided(seats: tuple[Seat, ...]) -> Constraints:
+        return constraints_of(run, seats, pools)
+
     return traced, plan_step(traced.graph, target, decided, homes)
