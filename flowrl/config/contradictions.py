@@ -96,6 +96,19 @@ def _offloads(tables: Tables) -> Iterator[Problem]:
             )
 
 
+def _engine_options(tables: Tables) -> Iterator[Problem]:
+    for role, engines in tables.engines.roles.items():
+        path: KeyPath = ("engines", role, "generate")
+        if engines.generate.vllm and engines.generate.engine != "vllm":
+            yield Problem(
+                (*path, "vllm"),
+                f"`{dotted((*path, 'vllm'))}` is of the engine `vllm`; "
+                f"`{dotted((*path, 'engine'))}` is {as_toml(engines.generate.engine)}",
+                hint='set `engine = "vllm"`, or leave the table out',
+                against=((*path, "engine"),),
+            )
+
+
 def _workload_lengths(tables: Tables) -> Iterator[Problem]:
     for key in ("prompt_tokens", "response_tokens"):
         given = getattr(tables.workload, key)
@@ -243,6 +256,7 @@ RULES = (
     _warmup,
     _schedule,
     _completion_lengths,
+    _engine_options,
     _offloads,
     _workload_lengths,
     _unknown_roles,

@@ -47,11 +47,26 @@ class ModelTable:
 
 
 @attrs.frozen
+class VLLMTable:
+    """What the engine `vllm` is started with."""
+
+    gpu_memory_utilization: Mass = 0.9
+    """Share of a GPU's memory for weights, activations and key-value cache."""
+    kv_cache_gib: AboveZero | None = None
+    """Size of the key-value cache instead; on a CPU 1 GiB if not given."""
+    max_model_len: Positive | None = None
+    """Most tokens of a prompt and its completion; as many as the model has positions if not
+    given."""
+    enforce_eager: bool | None = None
+    """Run without compilation and CUDA graphs; true on a CPU if not given."""
+
+
+@attrs.frozen
 class GenerateTable:
     """How a role samples."""
 
     engine: str = "hf"
-    """Engine that samples."""
+    """Engine that samples: `hf`, transformers' own forward; `vllm`."""
     temperature: NotNegative | None = None
     """Divides the logits; 0 is greedy; the program's if not given."""
     top_p: Mass | None = None
@@ -66,6 +81,8 @@ class GenerateTable:
     """Strings that end a completion."""
     sequences_per_block: Positive = 64
     """Sequences that are computed together; it fixes results, whatever the number of replicas."""
+    vllm: VLLMTable | None = None
+    """What the engine `vllm` is started with."""
 
 
 @attrs.frozen

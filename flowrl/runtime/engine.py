@@ -177,7 +177,10 @@ class Trainer(Scorer, Protocol):
         ...
 
 
-GENERATORS = {"hf": "flowrl.runtime.engines.hf:HFGenerator"}
+GENERATORS = {
+    "hf": "flowrl.runtime.engines.hf:HFGenerator",
+    "vllm": "flowrl.runtime.engines.vllm:VLLMGenerator",
+}
 SCORERS = {"torch": "flowrl.runtime.engines.torch_scorer:TorchScorer"}
 TRAINERS = {"torch": "flowrl.runtime.engines.torch:TorchTrainer"}
 ENGINES: Mapping[str, Mapping[str, str]] = {

@@ -26,6 +26,7 @@ class RoleSetup:
     Attributes:
         model: what to load.
         generator: the engine that samples from it.
+        generator_options: what it is started with, besides the model and its tokenizer.
         generator_device: where that engine lives, if not where the model is trained.
         generator_ranks: neighbouring workers that divide a replica of that engine's model.
         sampling: how, where the program is silent.
@@ -37,6 +38,7 @@ class RoleSetup:
 
     model: ModelSpec
     generator: str = "hf"
+    generator_options: Mapping[str, object] = attrs.field(factory=dict)
     generator_device: str | None = None
     generator_ranks: int = 1
     sampling: Sampling = attrs.field(factory=Sampling)
@@ -167,7 +169,8 @@ def load_generator(setup: RoleSetup, tokenizer: Any, ranks: Ranks = ALONE) -> Ge
     device = setup.generator_device or setup.model.device
     spec = attrs.evolve(setup.model, device=device)
     together = {} if ranks == ALONE else {"ranks": ranks}
-    made: Generator = load("generate", setup.generator)(spec, tokenizer, **together)
+    engine = load("generate", setup.generator)
+    made: Generator = engine(spec, tokenizer, **together, **setup.generator_options)
     return made
 
 

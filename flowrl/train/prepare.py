@@ -42,6 +42,7 @@ def role_setup(run: RunFile, role: str) -> RoleSetup:
     return RoleSetup(
         model=ModelSpec(path, model.head, model.dtype, _device(run, role, "train")),
         generator=generate.engine,
+        generator_options=attrs.asdict(generate.vllm) if generate.vllm else {},
         generator_device=_device(run, role, "generate"),
         sampling=Sampling(
             max_tokens=generate.max_tokens, min_tokens=generate.min_tokens, stop=generate.stop

