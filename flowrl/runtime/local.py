@@ -28,7 +28,6 @@ class RoleSetup:
         generator: the engine that samples from it.
         generator_options: what it is started with, besides the model and its tokenizer.
         generator_device: where that engine lives, if not where the model is trained.
-        generator_ranks: neighbouring workers that divide a replica of that engine's model.
         sampling: how, where the program is silent.
         sequences_per_block: how many sequences the generator computes together.
         trainer: the engine that runs it forward and trains it.
@@ -40,7 +39,6 @@ class RoleSetup:
     generator: str = "hf"
     generator_options: Mapping[str, object] = attrs.field(factory=dict)
     generator_device: str | None = None
-    generator_ranks: int = 1
     sampling: Sampling = attrs.field(factory=Sampling)
     sequences_per_block: int = 64
     trainer: str = "torch"

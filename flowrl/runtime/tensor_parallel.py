@@ -28,11 +28,14 @@ from flowrl.runtime.fsdp2 import chunk
 from flowrl.runtime.mesh import mesh_of
 from flowrl.runtime.ranks import Ranks
 
-COLUMNS, ROWS = frozenset({"colwise"}), frozenset({"rowwise", "rowwise_split_input"})
-WHOLE = "replicated_with_grad_allreduce"
-JOINED = frozenset({"qkv_proj", "gate_up_proj"})
+COLUMNS, ROWS = "colwise", ("rowwise", "rowwise_split_input")
+UNDIVIDED = (None, "replicated_with_grad_allreduce")
+JOINED = ("qkv_proj", "gate_up_proj")
 """Modules that are several matrices, of which a rank has a part each. transformers gathers what
 they give, and divides it again for the rows behind them: they need neither here."""
+
+QUERIES = ("q_proj", "qkv_proj", "query_key_value")
+"""Modules of an attention, of which each has one."""
 
 WHOLE_WEIGHTS = "sample with whole weights: a layout `dpN` of the generator"
 
@@ -90,9 +93,8 @@ def divide(model: PreTrainedModel, ranks: Ranks, device: str) -> dict[str, Tenso
     """
     mesh = mesh_of(ranks.group, 1, torch.device(device).type, ranks.timeout)
     heads, orders = Heads.of(model), {}
-    for name, columns in declared(model):
-        module, role = model.get_submodule(name), name.rpartition(".")[2]
-        assert isinstance(module, nn.Linear), "it is linear layers that are declared so"
+    for name, module, columns in declared(model):
+        parent, _, role = name.rpartition(".")
         parts = heads.sections(role, module.out_features if columns else module.in_features)
         check_fit(parts, ranks.count, f"{name}.weight")
         if columns and (order := order_of(parts, ranks.count)) is not None:
@@ -100,18 +102,18 @@ def divide(model: PreTrainedModel, ranks: Ranks, device: str) -> dict[str, Tenso
                 parameter.data = parameter.data[order]
                 orders[f"{name}.{key}"] = order
         divide_linear(module, columns, mesh, ranks)
-    narrow(model, heads.over(ranks.count))
+        if role in QUERIES:
+            narrow(model.get_submodule(parent), heads.over(ranks.count))
     divide_vocabulary(model, mesh)
     return orders
 
 
-def declared(model: PreTrainedModel) -> Iterator[tuple[str, bool]]:
-    """Yield the modules that are divided as transformers declares it, and whether by columns.
+def declared(model: PreTrainedModel) -> Iterator[tuple[str, nn.Linear, bool]]:
+    """Yield the layers that are divided as transformers declares it, and whether by columns.
 
     Raises:
         EngineError: it declares nothing, or something else than columns and rows.
     """
-    ends = (model.get_input_embeddings(), model.get_output_embeddings())
     plan, kind = model.tp_plan, model.config.model_type
     if not plan:
         raise EngineError(
@@ -119,20 +121,19 @@ def declared(model: PreTrainedModel) -> Iterator[tuple[str, bool]]:
             "several ranks could divide this one",
             hint=WHOLE_WEIGHTS,
         )
-    for name, module in model.named_modules():
+    ends = (model.get_input_embeddings(), model.get_output_embeddings())
+    for name, part in [*model.named_modules(), *model.named_parameters()]:
         style = plan.get(re.sub(r"(?<=\.)\d+(?=\.)", "*", name))
-        if module in ends or style in (None, WHOLE):
+        if style in UNDIVIDED or any(part is end for end in ends):
             continue
-        if style in COLUMNS or name.rpartition(".")[2] in JOINED:
-            yield name, True
-        elif style in ROWS:
-            yield name, False
-        else:
+        columns = style == COLUMNS or name.endswith(JOINED)
+        if not isinstance(part, nn.Linear) or not (columns or style in ROWS):
             raise EngineError(
-                f"ranks divide modules by `colwise` and `rowwise`; in models of type `{kind}` "
-                f"transformers declares `{name}` as `{style}`",
+                f"ranks divide linear layers by `colwise` and `rowwise`; in models of type "
+                f"`{kind}` transformers declares `{name}` as `{style}`",
                 hint=WHOLE_WEIGHTS,
             )
+        yield name, part, columns
 
 
 def check_fit(parts: tuple[Section, ...], ranks: int, name: str) -> None:
@@ -179,21 +180,18 @@ def by_rows(module: nn.Linear, ranks: Ranks, states: Tensor) -> Tensor:
     return total if module.bias is None else total + chunk(module.bias)
 
 
-def narrow(model: PreTrainedModel, own: Heads) -> None:
-    """Tell attention modules how many heads are here."""
+def narrow(attention: nn.Module, own: Heads) -> None:
+    """Tell an attention how many heads are here."""
     known = {
         "num_attention_heads": own.query,
         "num_heads": own.query,
         "num_key_value_heads": own.key,
         "num_key_value_groups": own.query // own.key,
     }
-    for module in model.modules():
-        if hasattr(module, "is_causal") and hasattr(module, "config"):
-            module.config = copy(module.config)
-            for holder in (module, module.config):
-                for name, number in known.items():
-                    if hasattr(holder, name):
-                        setattr(holder, name, number)
+    attention.config = copy(attention.config)
+    for holder in (attention, attention.config):
+        for name in known.keys() & vars(holder).keys():
+            setattr(holder, name, known[name])
 
 
 def divide_vocabulary(model: PreTrainedModel, mesh: DeviceMesh) -> None:

@@ -102,7 +102,7 @@ help: sample with whole weights: a layout `dpN` of the generator\
 
 def test_a_model_that_is_not_divided_by_columns_and_rows_alone_is_refused():
     assert refusal(transformers.Olmo2Config(**KEYS), 2) == snapshot("""\
-ranks divide modules by `colwise` and `rowwise`; in models of type `olmo2` transformers declares `model.layers.0.self_attn.q_proj` as `colwise_gather_output`
+ranks divide linear layers by `colwise` and `rowwise`; in models of type `olmo2` transformers declares `model.layers.0.self_attn.q_proj` as `colwise_gather_output`
 help: sample with whole weights: a layout `dpN` of the generator\
 """)
 
