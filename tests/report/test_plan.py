@@ -179,7 +179,7 @@ def test_the_keys_that_docs_name_plan_what_a_run_does():
     assert {
         str(seat): f"{its.layout} {its.residency}" for seat, its in plan.found.seats.items()
     } == {
-        "policy.generate": "dp8 resident",
+        "policy.generate": "tp2 x dp4 resident",
         "reference.score": "dp8 resident",
         "policy.train": "fsdp8 resident",
     }
