@@ -38,6 +38,24 @@ workers = 2
 roles = ["policy.generate"]
 cpus = 0.25
 """
+REPLICAS = """
+[engines.policy.train]
+shard = "fsdp2"
+tokens_per_microbatch = 40
+checkpointing = true
+offload_activations = true
+offload = "all"
+[cluster]
+executor = "ray"
+[cluster.pools.train]
+cpus = 0.25
+workers = 4
+roles = ["policy.train"]
+layouts = { "policy.train" = "dp2 x fsdp2" }
+[cluster.pools.rest]
+roles = ["policy.generate", "data", "reward"]
+cpus = 0.25
+"""
 HELD_OUT = """
 [eval]
 every_steps = 2

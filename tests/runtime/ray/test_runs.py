@@ -8,7 +8,7 @@ from safetensors.torch import load_file
 from torch.testing import assert_close
 
 from flowrl.errors import DataError, RunFileError
-from tests.runtime.ray.conftest import HELD_OUT, POOLS, RANKS
+from tests.runtime.ray.conftest import HELD_OUT, POOLS, RANKS, REPLICAS
 from tests.train.conftest import SCORED
 
 pytestmark = pytest.mark.usefixtures("kept")
@@ -38,17 +38,19 @@ def test_a_run_on_ray_logs_evaluates_samples_and_saves_what_one_in_a_process_doe
     assert samples is None or len(samples) == 2 * 3
 
 
-@pytest.mark.parametrize("program", ["grpo", "dpo"])
-def test_a_run_whose_trainer_has_two_ranks_is_that_of_one_process(program, heldout):
+@pytest.mark.parametrize(
+    ("program", "ranks"), [("grpo", RANKS), ("dpo", RANKS), ("grpo", REPLICAS)]
+)
+def test_a_run_whose_trainer_has_several_ranks_is_that_of_one_process(program, ranks, heldout):
     sets = ("models.policy.dtype=float64", "models.reference.dtype=float64")
-    there = heldout.run(program, *sets, added=HELD_OUT + RANKS, reward=SCORED)
+    there = heldout.run(program, *sets, added=HELD_OUT + ranks, reward=SCORED)
 
     here = heldout.run(
         program,
         *sets,
         "train.folder=here",
         "cluster.executor=local",
-        added=HELD_OUT + RANKS,
+        added=HELD_OUT + ranks,
         reward=SCORED,
     )
 
