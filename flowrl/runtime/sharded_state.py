@@ -5,8 +5,9 @@ tensor of another.
 """
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -27,6 +28,7 @@ from flowrl.runtime.models import check_weights, shapes_of, weights_of
 from flowrl.runtime.ranks import Ranks
 
 WEIGHTS, OPTIMIZER = "weights", "optimizer"
+WHOLE = "give a folder that all ranks see and that `save_sharded` wrote to its end"
 
 
 def save_state(folder: str, model: nn.Module, optimizer: Optimizer, ranks: Ranks) -> None:
@@ -54,11 +56,14 @@ def load_state(folder: str, model: nn.Module, optimizer: Optimizer, ranks: Ranks
     The weights change in place.
 
     Raises:
-        EngineError: the folder holds no state, or that of another model; nothing has changed.
+        EngineError: the folder holds no state, a part of one, or that of another model; nothing
+            has changed.
     """
     with _told(folder, "holds no state in shards"):
-        saved = FileSystemReader(folder).read_metadata().state_dict_metadata
+        metadata = FileSystemReader(folder).read_metadata()
+    saved = metadata.state_dict_metadata
     check_weights(model, _weights(saved), shapes_of(model))
+    _check_files(Path(folder), metadata.storage_data.values())
     stepped = any(name.startswith(f"{OPTIMIZER}.") for name in saved)
     state = _state(model, optimizer, stepped)
     with _told(folder, "can't be read"):
@@ -84,6 +89,19 @@ def _weights(saved: dict[str, Any]) -> dict[str, torch.Tensor]:
     }
 
 
+def _check_files(folder: Path, parts: Iterable[Any]) -> None:
+    """Refuse a folder without all of its files to their ends, before a number is read."""
+    ends: dict[str, int] = {}
+    for part in parts:
+        ends[part.relative_path] = max(ends.get(part.relative_path, 0), part.offset + part.length)
+    for name, end in sorted(ends.items()):
+        size = (folder / name).stat().st_size if (folder / name).is_file() else 0
+        if size < end:
+            raise EngineError(
+                f"`{folder}` has {size} of {end} bytes of its file `{name}`", hint=WHOLE
+            )
+
+
 def _among(ranks: Ranks) -> dict[str, Any]:
     return {"process_group": ranks.group, "no_dist": ranks.count == 1}
 
@@ -98,7 +116,4 @@ def _told(folder: str, what: str) -> Iterator[None]:
     except (CheckpointException, OSError) as error:
         failures = getattr(error, "failures", {0: (error, None)})
         reason = next(str(failure) for failure, _ in failures.values())
-        raise EngineError(
-            f"`{folder}` {what}: {reason}",
-            hint="give a folder that all ranks see and that `save_sharded` wrote to its end",
-        ) from error
+        raise EngineError(f"`{folder}` {what}: {reason}", hint=WHOLE) from error
