@@ -38,12 +38,14 @@ class PoolSize:
         workers: how many processes.
         gpus: of the pool in all, shared evenly by its workers.
         cpus: of each worker.
+        together: how many neighbours divide a model's tensors, and should be on one machine.
     """
 
     name: str
     workers: int = 1
     gpus: int = 0
     cpus: float = 0.5
+    together: int = 1
 
     @property
     def bundle(self) -> dict[str, float]:
@@ -149,7 +151,9 @@ def check_resources(pools: Sequence[PoolSize], present: Mapping[str, float], the
 
 
 def seats(pool: PoolSize, group: PlacementGroup) -> list[RayLine]:
-    """Start the workers of a pool; they may not be up yet."""
+    """Start the workers of a pool, in the order of machines; they may not be up yet."""
+    machines = ray.util.placement_group_table(group)["bundles_to_node_id"]
+    order = by_machine([machines[bundle] for bundle in range(pool.workers)], pool.together)
     return [
         RayLine(
             pool.name,
@@ -158,25 +162,46 @@ def seats(pool: PoolSize, group: PlacementGroup) -> list[RayLine]:
             .options(
                 num_cpus=pool.cpus,
                 num_gpus=pool.bundle.get("GPU", 0),
-                scheduling_strategy=PlacementGroupSchedulingStrategy(group, index),
+                scheduling_strategy=PlacementGroupSchedulingStrategy(group, bundle),
             )
             .remote(),
         )
-        for index in range(pool.workers)
+        for index, bundle in enumerate(order)
     ]
+
+
+def by_machine(machines: Sequence[str], together: int) -> list[int]:
+    """Return an order of places in which as many neighbours as can be share a machine.
+
+    Args:
+        machines: of each place.
+        together: how many neighbours should: each machine's whole groups come first, then what is
+            left over on every machine.
+    """
+    whole: list[int] = []
+    rest: list[int] = []
+    for machine in dict.fromkeys(machines):
+        its = [place for place, where in enumerate(machines) if where == machine]
+        most = len(its) - len(its) % together
+        whole, rest = whole + its[:most], rest + its[most:]
+    return whole + rest
 
 
 def _wait(groups: Sequence[PlacementGroup], pools: Sequence[PoolSize]) -> None:
     """Wait until every worker has its place: others may hold what there is."""
     deadline = time.monotonic() + PATIENCE
-    for group in groups:
-        if not group.wait(max(0.1, deadline - time.monotonic())):
-            check_resources(pools, ray.available_resources(), "others leave")
-            raise EngineError(
-                "no machine of the cluster has room for a worker of "
-                + " or ".join(f"`{p.name}` ({_amounts(p)})" for p in pools),
-                hint="a worker needs its GPUs and CPUs on one machine: give pools more workers",
-            )
+    waiting = [
+        pool
+        for pool, group in zip(pools, groups, strict=True)
+        if not group.wait(max(0.1, deadline - time.monotonic()))
+    ]
+    if waiting:
+        check_resources(waiting, ray.available_resources(), "others leave")
+        raise EngineError(
+            "no machine of the cluster has room for a worker of "
+            + " or ".join(f"`{p.name}` ({_amounts(p)})" for p in waiting),
+            hint="a worker needs its GPU and its CPUs on one machine: look at `cpus`",
+        )
 
 
 def _greet(lines: Sequence[RayLine]) -> None:

@@ -9,6 +9,7 @@ import attrs
 from flowrl.compiler.cluster import Cluster
 from flowrl.config.run_file import RunFile
 from flowrl.config.schema import PoolSpec
+from flowrl.ir.layout import Layout
 from flowrl.ops.uses import tokenizing_role, uses_of
 from flowrl.runtime.job import Job, Loan, ranked_pools
 from flowrl.runtime.pools import Pools, PoolSize, RaySpec, started
@@ -27,8 +28,14 @@ def pools_of(run: RunFile, cluster: Cluster) -> AbstractContextManager[Pools]:
     """
     table = run.cluster
     specs = {pool.name: table.pools.get(pool.name, PoolSpec()) for pool in cluster.pools}
-    sizes = tuple(PoolSize(name, p.workers, p.gpus, p.cpus) for name, p in specs.items())
+    sizes = tuple(_size(name, spec) for name, spec in specs.items())
     return started(RaySpec(sizes, table.address, table.num_gpus, table.worker_output))
+
+
+def _size(name: str, spec: PoolSpec) -> PoolSize:
+    layouts = map(Layout.parse, spec.layouts.values())
+    together = max((layout.tp for layout in layouts), default=1)
+    return PoolSize(name, spec.workers, spec.gpus, spec.cpus, together)
 
 
 def described(cluster: Cluster, pools: Pools) -> Iterator[str]:
