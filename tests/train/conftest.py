@@ -40,14 +40,15 @@ def make_tokenizer(*, bos=False, **given):
 def make_model(tmp_path_factory):
     """Return a function that makes the folder of a language model with two layers."""
 
-    def make(tokenizer):
+    def make(tokenizer, hidden_size=16, **given):
         torch.manual_seed(0)
-        sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
+        sizes = {"num_hidden_layers": 2, "num_attention_heads": 2} | given
+        sizes["hidden_size"] = hidden_size
         ids = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
         config = LlamaConfig(vocab_size=VOCABULARY, intermediate_size=24, **sizes, **ids)
         made = LlamaForCausalLM(config)
         for parameter in made.parameters():
-            torch.nn.init.normal_(parameter, std=0.3)
+            torch.nn.init.normal_(parameter, std=1.2 / hidden_size**0.5)
         folder = tmp_path_factory.mktemp("model")
         made.save_pretrained(folder)
         tokenizer.save_pretrained(folder)

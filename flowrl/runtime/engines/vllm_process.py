@@ -6,10 +6,12 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
+from itertools import count
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed import distributed_c10d as c10d
 
 from flowrl.errors import EngineError
 
@@ -22,6 +24,8 @@ ENVIRONMENT = {
     "VLLM_USE_FLASHINFER_SAMPLER": "0",
 }
 """What vLLM reads as it starts, unless the user has set it."""
+FIRST_GROUP = count(10**6, 1000)
+"""Numbers of process groups from which each start of vLLM counts its own."""
 
 log = logging.getLogger(__name__)
 
@@ -68,9 +72,14 @@ def own_threads() -> Iterator[None]:
 
 @contextmanager
 def own_world() -> Iterator[None]:
-    """Let vLLM have a default process group of its own; then ours is the default again, if any."""
-    ours, dist.GroupMember.WORLD = dist.GroupMember.WORLD, None
+    """Let vLLM have a default process group of its own; then ours is the default again, if any.
+
+    Processes tell their groups apart by how many each has made: vLLM's, which others don't make,
+    are counted from elsewhere.
+    """
+    ours, made = dist.GroupMember.WORLD, c10d._world.group_count
+    dist.GroupMember.WORLD, c10d._world.group_count = None, next(FIRST_GROUP)
     try:
         yield
     finally:
-        dist.GroupMember.WORLD = ours
+        dist.GroupMember.WORLD, c10d._world.group_count = ours, made

@@ -1,0 +1,83 @@
+"""Runs that sample with vLLM: they learn, and stop at the first step of an engine gone wrong."""
+
+import pytest
+
+from flowrl.errors import EngineError
+from flowrl.runtime.engines import vllm
+from flowrl.runtime.engines.vllm import VLLMGenerator
+from tests.train.conftest import SCORED, Folder, make_model, make_tokenizer  # noqa: F401
+
+from .conftest import MISSING
+
+pytestmark = MISSING
+
+ENGINE = """
+[engines.policy.generate]
+engine = "vllm"
+max_tokens = 6
+vllm = { kv_cache_gib = 0.1 }
+"""
+LIMIT = "train.max_logprob_mismatch=0.01"
+
+
+@pytest.fixture(scope="module")
+def policy(make_model):  # noqa: F811
+    """Return the folder of a model whose heads are wide enough for vLLM, its head tied."""
+    return make_model(make_tokenizer(), hidden_size=64, tie_word_embeddings=True)
+
+
+@pytest.fixture
+def folder(tmp_path, policy):
+    """Return a run's folder with prompts of more than one block of the cache."""
+    made = Folder(tmp_path, policy)
+    made.write_rows("train.jsonl", [{"prompt": f"{c * 140}:", "answer": c} for c in "abcdefgh"])
+    return made
+
+
+def run(folder, *sets):
+    parts = {"hyperparameters": "samples = 8\nkl_coef = 0", "models": ""}
+    folder.write("grpo", reward=SCORED, **parts)
+    path = folder.path / "run.toml"
+    path.write_text(path.read_text().replace("[engines.policy.generate]\nmax_tokens = 6\n", ENGINE))
+    return folder.rerun(*sets)
+
+
+def test_a_run_learns(folder):
+    records = run(
+        folder, "train.steps=40", "train.prompts_per_step=8", "optimizer.learning_rate=0.003", LIMIT
+    )
+
+    rewards = [record["reward"] for record in records]
+    assert sum(rewards[-5:]) > 2 * sum(rewards[:5])
+    assert max(record["policy/logprob_gap_max"] for record in records) < 1e-3
+
+
+def corrupted(monkeypatch):
+    load = VLLMGenerator.load
+    monkeypatch.setattr(
+        VLLMGenerator,
+        "load",
+        lambda self, weights, version: load(
+            self, {**weights, "model.norm.weight": weights["model.norm.weight"] * 1.1}, version
+        ),
+    )
+
+
+def stale_cache(monkeypatch):
+    monkeypatch.setattr(
+        VLLMGenerator, "loads", property(lambda _: 0, lambda *_: None), raising=False
+    )
+
+
+def stale_tied_head(monkeypatch):
+    monkeypatch.setattr(vllm, "repack_tied", lambda model: None)
+
+
+@pytest.mark.parametrize(
+    ("fault", "step"), [(corrupted, 1), (stale_cache, 3), (stale_tied_head, 2)]
+)
+def test_a_fault_stops_the_run_at_the_first_samples_it_is_in(folder, monkeypatch, fault, step):
+    fault(monkeypatch)
+
+    with pytest.raises(EngineError, match=rf"policy/logprob_gap_max is .* at step {step}; at most"):
+        run(folder, "optimizer.learning_rate=0.01", LIMIT)
