@@ -93,24 +93,32 @@ class Agreement:
             )
 
     def missing(self, what: str) -> RankMissingError:
-        """Return the error of a rank that waited in vain, with where the others are."""
-        return missing(self.index, self.count, self.place(what), self.timeout, self._others())
+        """Return the error of a rank that waited in vain, with who is elsewhere."""
+        place = self.place(what)
+        elsewhere = self._elsewhere(place)
+        return missing(self.index, self.count, place, self.timeout, elsewhere)
 
-    def _others(self) -> Iterator[str]:
-        """Yield where each other rank is: at most one agreement ahead of this one, or behind."""
-        for rank in range(self.count):
-            near = (self._said(self.number + turns, rank) for turns in (1, 0, -1))
-            place = next((said for said in near if said), "")
-            if rank != self.index and place:
-                yield f"rank {rank} was last at {place}"
-
-    def _said(self, number: int, rank: int) -> str:
-        """Return what a rank said; nothing if it did not, or if the store has ended."""
-        key = _key(number, rank)
+    def _elsewhere(self, place: str) -> list[str]:
+        """Return where other ranks are that are not here, as far as the store still says."""
         try:
-            return self.store.get(key).decode() if self.store.check([key]) else ""
-        except DistError:
-            return ""
+            lasts = {rank: self._last(rank) for rank in range(self.count) if rank != self.index}
+        except DistError:  # the rank that has it has ended
+            return []
+        return [
+            f"rank {rank} was last at {last}" if last else f"rank {rank} was not seen"
+            for rank, last in lasts.items()
+            if last != place
+        ]
+
+    def _last(self, rank: int) -> str:
+        """Return what a rank said last: it is at most one agreement ahead of this one, or behind.
+
+        Raises:
+            DistError: the store has ended.
+        """
+        keys = (_key(self.number + turns, rank) for turns in (1, 0, -1))
+        last = next((key for key in keys if self.store.check([key])), None)
+        return self.store.get(last).decode() if last else ""
 
 
 def missing(

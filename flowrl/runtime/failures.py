@@ -6,6 +6,8 @@ from pathlib import Path
 
 from flowrl.errors import EngineError, FlowrlError
 from flowrl.ir.graph import Node
+from flowrl.ops.move import Reshard
+from flowrl.runtime.edges import Edge
 from flowrl.runtime.lines import Line
 from flowrl.runtime.origins import SampleError
 
@@ -64,7 +66,7 @@ def located(
         row = row_of(error.error) if isinstance(error.error, SampleError) else ""
         return _of_node(error.error, line, nodes[error.node or 0], row)
     node = nodes[0] if nodes else None
-    doing = f" while it ran `{node.op.name}`" if node else ""
+    doing = f" while it ran {_doing(node)}" if node else ""
     if isinstance(error, WorkerDied):
         return EngineError(
             f"{line} died{doing}",
@@ -73,6 +75,12 @@ def located(
             "the worker's below Ray's session folder",
         )
     return EngineError(f"{line} failed{doing}: {type(error).__name__}: {error}")
+
+
+def _doing(node: Node) -> str:
+    """Return what an op is called; of a `reshard`, also the edge."""
+    edge = f" of {Edge.of(node)}" if isinstance(node.op, Reshard) else ""
+    return f"`{node.op.name}`{edge}"
 
 
 def _of_node(error: FlowrlError, line: Line, node: Node, row: str) -> FlowrlError:

@@ -9,7 +9,7 @@ import attrs
 from flowrl.ir.graph import Node
 from flowrl.ir.plan import MOST_PENDING
 from flowrl.runtime.agreement import RankMissingError
-from flowrl.runtime.failures import Failure, RowOf, located, unknown
+from flowrl.runtime.failures import Failure, RowOf, WorkerDied, located, unknown
 from flowrl.runtime.lines import Line, Replies
 
 SOON, LOOKS = 3.0, 30
@@ -115,19 +115,26 @@ class Instructions:
     ) -> tuple[Call, Exception]:
         """Return what became of the rank that another one waited for: it is known soon, or never.
 
-        A rank hears of the end of another by their connection, before the controller does.
+        A rank hears of the end of another by their connection, before the controller does. What
+        was told after the call that waited fails for lack of results, unless a worker died.
         """
-        others = [c for c in pending if c.line is not call.line]
+        others = [c for c in _until(call, pending) if c.line is not call.line]
         for _ in range(LOOKS):
-            firsts: dict[Line, tuple[Call, Exception]] = {}
-            for other in others:
-                if other.line not in firsts and (found := self._failure(other)):
-                    firsts[other.line] = other, found  # what failed after it lacked its results
-            told = next((each for each in firsts.values() if not _waited(each[1])), None)
-            if told or len(firsts) == len({other.line for other in others}):
-                return told or (call, error)
+            failed = ((c, found) for c in pending if (found := self._failure(c)))
+            for other, found in failed:
+                if isinstance(found, WorkerDied) or (other in others and not _waited(found)):
+                    return other, found
+            if not others or self.replies.arrived([r for c in others for r in several(c.reply)]):
+                break
             time.sleep(SOON / LOOKS)
         return call, error
+
+
+def _until(call: Call, pending: Sequence[Call]) -> Sequence[Call]:
+    """Return the calls up to one, and those that are the same to other workers."""
+    after = range(pending.index(call) + 1, len(pending))
+    end = next((number for number in after if not pending[number].again), len(pending))
+    return pending[:end]
 
 
 def _waited(error: Exception) -> bool:

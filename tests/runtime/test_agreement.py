@@ -67,7 +67,7 @@ def test_a_rank_that_does_not_come_is_told_with_where_it_was():
 
     assert passed == 1
     assert str(first) == snapshot("""\
-rank 0 of 3 waited at b for the others, of which one ended or did not come within 0.5 s; rank 1 was last at a; rank 2 was last at b
+rank 0 of 3 waited at b for the others, of which one ended or did not come within 0.5 s; rank 1 was last at a
 help: look at what the other ranks say; `cluster.rank_timeout` is how long one waits\
 """)
     assert "rank 2 of 3 waited at b for the others" in str(last)

@@ -12,25 +12,15 @@ import flowrl as fl
 from flowrl import ops
 from flowrl.compiler.cluster import Cluster, Pool
 from flowrl.errors import EngineError
-from flowrl.runtime.channels import RayLine
 from flowrl.runtime.job import Setup
 from flowrl.runtime.ranks import Fsdp2
 from tests.runtime import steps
 from tests.runtime.ray import jobs
+from tests.runtime.ray.misled import Misled
 
 POOLS = (Pool("train"), Pool("data", 0, ("data", "reward")))
 LONG = 60
 """A time-out that none of these tests waits for."""
-
-
-@attrs.define(eq=False)
-class Misled(RayLine):
-    """A line over which one rank is told something else."""
-
-    mislead: object = attrs.field(kw_only=True)
-
-    def send(self, method, dead, args, replies):
-        return super().send(*self.mislead(method, dead, args), replies)
 
 
 @fl.program
@@ -76,9 +66,7 @@ def error_of(pools, model_folder, tokenizer):
             for role, setup in steps.roles(traced, model_folder).items()
         }
         lines = pools(train=2, data=1)
-        first, second = lines["train"]
-        its = attrs.asdict(second, recurse=False)
-        lines["train"] = [first, Misled(**its, mislead=mislead)]
+        lines["train"][1] = Misled.of(lines["train"][1], mislead)
         lowered = traced.lower(Cluster(POOLS), roles)
         there = jobs.executor(lowered, tokenizer, lines, rank_timeout=rank_timeout)
         with pytest.raises(EngineError) as raised:

@@ -1,0 +1,103 @@
+"""What goes wrong on the way of weights is told with its edge, in time."""
+
+import os
+import re
+import signal
+
+import attrs
+import pytest
+import ray
+from inline_snapshot import snapshot
+
+import flowrl as fl
+from flowrl.compiler.cluster import Cluster, Pool
+from flowrl.errors import EngineError
+from flowrl.runtime.controller import IDS
+from flowrl.runtime.pools import PoolSize, RaySpec, started
+from flowrl.runtime.ranks import Fsdp2
+from programs.grpo import grpo
+from tests.runtime import steps
+from tests.runtime.ray import jobs
+from tests.runtime.ray.misled import Misled
+
+POOLS = (
+    Pool("train", layouts={"policy": "fsdp2", "reference": "fsdp2"}),
+    Pool("rollout", 0, ("policy.generate",), {"policy.generate": "tp2"}),
+    Pool("data", 0, ("data", "reward")),
+)
+
+
+@pytest.fixture
+def error_of(model_folder, tokenizer):
+    """Run a step on these workers; return the error's text."""
+
+    def error_of(lines, rank_timeout):
+        traced = fl.trace(grpo, samples=2, kl_coef=0.1)
+        roles = {
+            role: attrs.evolve(setup, fsdp=Fsdp2())
+            for role, setup in steps.roles(traced, model_folder).items()
+        }
+        lowered = traced.lower(Cluster(POOLS), roles)
+        there = jobs.executor(lowered, tokenizer, lines, rank_timeout=rank_timeout)
+        with pytest.raises(EngineError) as raised:
+            there.step(there.first(), there.cursors(), 0)
+        return re.sub(r":\d+\b|\d+ \||pid \d+ on \S+(?=\))", ":N", str(raised.value))
+
+    return error_of
+
+
+def from_any(text):
+    """Return an error that three workers end in, whoever is heard first."""
+    text = re.sub(r"rank \d of", "rank N of", text)
+    return re.sub(r"on worker \d of pool `\w+`", "on worker N", text)
+
+
+def test_a_worker_that_stays_away_from_a_reshard_is_waited_for_and_told(error_of, pools):
+    def not_told(method, dead, args):
+        away = method in ("reshard", "sample")
+        return ("place", dead, ()) if away else (method, dead, args)
+
+    lines = pools(train=2, rollout=2, data=1)
+    lines["rollout"][1] = Misled.of(lines["rollout"][1], not_told)
+
+    text = error_of(lines, rank_timeout=4)
+
+    assert from_any(text) == snapshot("""\
+reshard: rank N of 4 waited at bringing `policy`: train fsdp2 -> rollout tp2 for the others, of which one ended or did not come within 4 s; rank 3 was not seen
+  grpo.py:N
+   :N     rollouts = ops.generate(policy, prompts, n=samples)
+                       ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+  on worker N (:N)
+help: look at what the other ranks say; `cluster.rank_timeout` is how long one waits\
+""")
+
+
+def dying(*_):
+    """End this process as the kernel does, where its part of a reshard begins."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def die_at_reshard():
+    """Have this worker die in its next reshard, where the others are by then."""
+    from flowrl.runtime import worker
+
+    worker.reshard = dying
+
+
+@pytest.mark.slow
+def test_a_worker_that_is_killed_in_a_reshard_is_told_with_the_edge(error_of, pools):
+    with started(RaySpec((PoolSize("rollout", 2, cpus=0.25),))) as own:
+        lines = {**pools(train=2, data=1), **own}
+        ray.get(lines["rollout"][1].call("call", die_at_reshard, [], next(IDS)))
+
+        text = error_of(lines, rank_timeout=60)
+
+    assert text == snapshot("""\
+worker 1 of pool `rollout` (:N) died while it ran `reshard` of `policy`: train fsdp2 -> rollout tp2
+  grpo.py:N
+   :N     rollouts = ops.generate(policy, prompts, n=samples)
+                       ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+help: the kernel ends processes when memory runs out; look into its log, and into the worker's below Ray's session folder\
+""")
+    states = [group["state"] for group in ray.util.placement_group_table().values()]
+    assert states.count("CREATED") == 1  # that of the session's workers
