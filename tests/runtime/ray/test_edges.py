@@ -5,6 +5,7 @@ import re
 import signal
 
 import attrs
+import psutil
 import pytest
 import ray
 from inline_snapshot import snapshot
@@ -91,6 +92,8 @@ def test_a_worker_that_is_killed_in_a_reshard_is_told_with_the_edge(error_of, po
         ray.get(lines["rollout"][1].call("call", die_at_reshard, [], next(IDS)))
 
         text = error_of(lines, rank_timeout=60)
+        processes = psutil.Process().children(recursive=True)
+        workers = [p for p in processes for line in own["rollout"] if f"pid {p.pid} " in line.place]
 
     assert text == snapshot("""\
 worker 1 of pool `rollout` (:N) died while it ran `reshard` of `policy`: train fsdp2 -> rollout tp2
@@ -101,3 +104,5 @@ help: the kernel ends processes when memory runs out; look into its log, and int
 """)
     states = [group["state"] for group in ray.util.placement_group_table().values()]
     assert states.count("CREATED") == 1  # that of the session's workers
+    assert len(workers) == 1
+    assert not psutil.wait_procs(workers, timeout=20)[1]
