@@ -10,7 +10,13 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from flowrl.errors import EngineError
 from flowrl.runtime.checks import broken, check_prompts, check_sampling, limits_of
 from flowrl.runtime.engine import Completion, Request, Sampling
-from flowrl.runtime.engines.vllm_process import import_vllm, own_threads, own_world, quiet
+from flowrl.runtime.engines.vllm_process import (
+    import_vllm,
+    keep_groups,
+    own_threads,
+    own_world,
+    quiet,
+)
 from flowrl.runtime.models import (
     DTYPES,
     ModelSpec,
@@ -90,6 +96,7 @@ class VLLMGenerator:
                 enable_sleep_mode=not on_cpu,
                 use_tqdm_on_load=False,
             )
+        keep_groups(self.llm)
         self.llm.llm_engine.output_processor.tokenizer = tokenizer
         self.outline = outline(spec.path)
 

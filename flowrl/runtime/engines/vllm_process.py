@@ -3,6 +3,7 @@
 import logging
 import os
 import warnings
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
@@ -15,7 +16,7 @@ from torch.distributed import distributed_c10d as c10d
 
 from flowrl.errors import EngineError
 
-TESTED = ("0.26", "0.32")
+TESTED = ("0.32",)
 """Versions of vLLM that the tests have run on."""
 ENVIRONMENT = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
@@ -79,7 +80,24 @@ def own_world() -> Iterator[None]:
     """
     ours, made = dist.GroupMember.WORLD, c10d._world.group_count
     dist.GroupMember.WORLD, c10d._world.group_count = None, next(FIRST_GROUP)
+    forget_lost_groups()
     try:
         yield
     finally:
         dist.GroupMember.WORLD, c10d._world.group_count = ours, made
+
+
+def forget_lost_groups() -> None:
+    """Let vLLM make groups anew where its own have ended with those that the process has left."""
+    state = import_module("vllm.distributed.parallel_state")
+    for name, group in list(vars(state).items()):
+        if isinstance(group, state.GroupCoordinator) and group.cpu_group not in c10d._world.pg_map:
+            setattr(state, name, None)
+
+
+def keep_groups(llm: Any) -> None:
+    """Let an engine that is dropped free its memory alone: vLLM would end every process group."""
+    client = llm.llm_engine.engine_core
+    if hasattr(client, "_finalizer"):
+        client._finalizer.detach()
+    weakref.finalize(client, client.engine_core.model_executor.shutdown)

