@@ -104,5 +104,5 @@ help: the kernel ends processes when memory runs out; look into its log, and int
 """)
     states = [group["state"] for group in ray.util.placement_group_table().values()]
     assert states.count("CREATED") == 1  # that of the session's workers
-    assert len(workers) == 1
+    assert len(workers) in (1, 2)  # the dead one may not be reaped yet
     assert not psutil.wait_procs(workers, timeout=20)[1]
