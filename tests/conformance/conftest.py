@@ -15,7 +15,8 @@ from flowrl.runtime.models import ModelSpec, weights_of
 
 BOS, EOS = 1, 2
 HEADS = {"tied": True, "untied": False}
-OPTIONS = {"vllm": {"kv_cache_gib": 0.1}}
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+OPTIONS = {"vllm": {"kv_cache_gib": 0.1, "gpu_memory_utilization": 0.3}}
 MISSING = pytest.mark.skipif(find_spec("vllm") is None, reason="vLLM is not installed")
 
 
@@ -119,7 +120,7 @@ def started(folders, tokenizer):
 
     def start(engine: str, head: str):
         if (engine, head) not in made:
-            spec, options = ModelSpec(folders[head]), OPTIONS.get(engine, {})
+            spec, options = ModelSpec(folders[head], device=DEVICE), OPTIONS.get(engine, {})
             made[engine, head] = load("generate", engine)(spec, tokenizer, **options)
         return made[engine, head]
 

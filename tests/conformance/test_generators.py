@@ -237,6 +237,19 @@ def test_weights_written_in_place_are_sampled_from(generator, reference, request
     assert reference.gap(requests, generator.generate(requests, TWENTY)) < EXACT
 
 
+def test_what_slept_goes_on_where_it_was(generator, reference, requests):
+    if not hasattr(generator, "sleep"):
+        pytest.skip("it has no sleep")
+    generator.load(reference.change(seed=7), version=3)
+    before = generator.generate(requests, TWENTY)
+
+    generator.sleep()
+    generator.wake()
+
+    assert tokens(generator.generate(requests, TWENTY)) == tokens(before)
+    assert generator.version == 3
+
+
 def test_old_weights_give_the_old_samples_again(generator, reference, requests):
     old, weights = generator.generate(requests, TWENTY), reference.original
 

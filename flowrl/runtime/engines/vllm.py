@@ -81,24 +81,36 @@ class VLLMGenerator:
         self.inbox: dict[str, Tensor] = {}
         self.eager = on_cpu if enforce_eager is None else enforce_eager
         self.vllm = import_vllm()
-        with quiet(), own_threads(), own_world():
-            self.llm = self.vllm.LLM(
-                spec.path,
-                dtype=spec.dtype,
-                skip_tokenizer_init=True,
-                generation_config="vllm",
-                logprobs_mode="processed_logprobs",
-                max_model_len=max_model_len,
-                gpu_memory_utilization=gpu_memory_utilization,
-                kv_cache_memory_bytes=None if cache is None else int(cache * 2**30),
-                enforce_eager=self.eager,
-                enable_chunked_prefill=not on_cpu,  # a seeded sample can't be put off on a CPU
-                enable_sleep_mode=not on_cpu,
-                use_tqdm_on_load=False,
-            )
+        self.llm = self._start(
+            max_model_len=max_model_len,
+            gpu_memory_utilization=gpu_memory_utilization,
+            kv_cache_memory_bytes=None if cache is None else int(cache * 2**30),
+            enforce_eager=self.eager,
+            enable_chunked_prefill=not on_cpu,  # a seeded sample can't be put off on a CPU
+            enable_sleep_mode=not on_cpu,
+        )
         keep_groups(self.llm)
         self.llm.llm_engine.output_processor.tokenizer = tokenizer
         self.outline = outline(spec.path)
+
+    def _start(self, **given: Any) -> Any:
+        try:
+            with quiet(), own_threads(), own_world():
+                return self.vllm.LLM(
+                    self.spec.path,
+                    dtype=self.spec.dtype,
+                    skip_tokenizer_init=True,
+                    generation_config="vllm",
+                    logprobs_mode="processed_logprobs",
+                    use_tqdm_on_load=False,
+                    **given,
+                )
+        except Exception as error:
+            raise EngineError(
+                f"vLLM does not start on `{self.spec.path}`: {error}",
+                hint="`max_model_len`, `kv_cache_gib` and `gpu_memory_utilization` of its table "
+                'say how much memory it takes; engine = "hf" runs other models',
+            ) from error
 
     def load(self, weights: Mapping[str, Tensor], version: int) -> None:
         """Copy new weights into vLLM's own tensors; a value head's are left out.

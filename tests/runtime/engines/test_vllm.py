@@ -69,6 +69,12 @@ def test_prompts_are_held_to_max_model_len(spec):
 
 
 @here
+def test_a_start_that_fails_says_what_sets_its_memory(spec):
+    with pytest.raises(EngineError, match=r"vLLM does not start on .*(?s:.)*max_model_len"):
+        VLLMGenerator(spec, make_tokenizer(), kv_cache_gib=0.001)
+
+
+@here
 def test_an_engine_that_failed_says_so_and_is_not_waited_for(spec, monkeypatch):
     broken = start(spec)
     core = broken.llm.llm_engine.engine_core.engine_core
