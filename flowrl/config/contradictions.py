@@ -107,6 +107,15 @@ def _engine_options(tables: Tables) -> Iterator[Problem]:
                 hint='set `engine = "vllm"`, or leave the table out',
                 against=((*path, "engine"),),
             )
+        model = tables.models.get(role)
+        if engines.generate.engine == "vllm" and model and model.dtype == "float64":
+            yield Problem(
+                (*path, "engine"),
+                f'`{dotted((*path, "engine"))}` = "vllm" computes in float32 or bfloat16; '
+                f'`models.{role}.dtype` is "float64"',
+                hint='take another dtype, or `engine = "hf"`',
+                against=(("models", role, "dtype"),),
+            )
 
 
 def _workload_lengths(tables: Tables) -> Iterator[Problem]:

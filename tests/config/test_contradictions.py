@@ -57,6 +57,36 @@ def test_more_tokens_at_least_than_at_most(error_of):
 """)
 
 
+def test_settings_of_an_engine_that_is_not_taken(error_of, load):
+    table = "[engines.policy.generate.vllm]\nmax_model_len = 512\n"
+
+    assert error_of(table) == snapshot("""\
+`engines.policy.generate.vllm` is of the engine `vllm`; `engines.policy.generate.engine` is "hf"
+  run.toml:20
+   20 | [engines.policy.generate.vllm]
+                                 ^^^^
+  run.toml:20
+   20 | [engines.policy.generate.vllm]
+                        ^^^^^^^^
+help: set `engine = "vllm"`, or leave the table out\
+""")
+    made = load("[engines.policy.generate]\nengine = 'vllm'\n" + table)
+    assert made.engines.role("policy").generate.vllm.max_model_len == 512
+
+
+def test_a_dtype_that_the_engine_does_not_compute_in(error_of):
+    engine = "[engines.policy.generate]\nengine = 'vllm'\n"
+
+    assert error_of(engine, "models.policy.dtype=float64") == snapshot("""\
+`engines.policy.generate.engine` = "vllm" computes in float32 or bfloat16; `models.policy.dtype` is "float64"
+  run.toml:21
+   21 | engine = 'vllm'
+        ^^^^^^
+  --set models.policy.dtype=float64
+help: take another dtype, or `engine = "hf"`\
+""")
+
+
 def test_weights_in_host_memory_that_nothing_gathers(error_of, load):
     train = "[engines.policy.train]\noffload = 'all'\n"
 
