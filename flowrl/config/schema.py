@@ -173,6 +173,8 @@ class ClusterTable:
     """GPUs that a local Ray takes itself to have, for tests; those it finds if not given."""
     rank_timeout: AboveZero = 600.0
     """Seconds that workers which run one model together wait for one another."""
+    check_weights_every: Count = 1
+    """Compare weights before and after every so many reshards, by checksums; 0 is never."""
     worker_output: bool = False
     """Show what the workers print."""
     machines: str | None = None

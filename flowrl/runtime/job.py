@@ -13,8 +13,8 @@ from flowrl.ops.uses import uses_of
 from flowrl.runtime.edges import Edge, layout_of
 from flowrl.runtime.host import ScoreFunction
 from flowrl.runtime.local import RoleSetup
-from flowrl.runtime.reshard import Move
 from flowrl.runtime.rows import Cursor
+from flowrl.runtime.way import Leg
 
 
 class Rewards(Protocol):
@@ -81,7 +81,7 @@ class Group:
     members: tuple[int, ...]
 
 
-Routes = Callable[[Edge, Sequence[int], Sequence[int]], Callable[[int], Move]]
+Routes = Callable[[Edge, Sequence[int], Sequence[int]], Callable[[int], Leg]]
 """Gives for an edge, the ranks of all workers at its start and at its end: what each rank does."""
 
 
@@ -99,8 +99,8 @@ class Setup:
         drop_failed: drop the group of a failed reward; else it scores 0.
         threads: to compute with.
         loan: whose model this plan is run on, instead of its own.
-        moves: what it does on each edge that weights take from or to it, and the ranks of all who
-            do something there.
+        legs: what it does on each edge that weights take from or to it.
+        check_every: how often weights are compared after a reshard; see `Way`.
     """
 
     plan: str
@@ -112,7 +112,8 @@ class Setup:
     drop_failed: bool = False
     threads: int = 1
     loan: Loan | None = None
-    moves: Mapping[Edge, tuple[Move, tuple[int, ...]]] = attrs.field(factory=dict)
+    legs: Mapping[Edge, Leg] = attrs.field(factory=dict)
+    check_every: int = 1
 
 
 def ranked_pools(graph: Graph, roles: Mapping[str, RoleSetup]) -> frozenset[str]:
@@ -148,6 +149,7 @@ class Job:
         routes: how weights go from one layout to another.
         ranked: the pools whose workers run models together; all of a pool's have its values.
         rank_timeout: seconds that they wait for one another.
+        check_every: how often weights are compared after a reshard; see `Way`.
     """
 
     name: str
@@ -165,3 +167,4 @@ class Job:
     routes: Routes | None = None
     ranked: frozenset[str] = frozenset()
     rank_timeout: float = 600.0
+    check_every: int = 1

@@ -38,11 +38,15 @@ class Ranks:
     def among(self, name: str, members: Sequence[int]) -> "Ranks":
         """Return the place of this rank among some, who give what they do together one name.
 
-        They agree on what they do, and send to each other in the group of all.
+        They alone ask for it; who asks for several does so in the same order as the others.
         """
         index, count = members.index(self.index), len(members)
+        group = self.group
+        if count < self.count:
+            timeout = timedelta(seconds=self.timeout)
+            group = dist.new_group(list(members), timeout, use_local_synchronization=True)
         agreement = self.agreement and self.agreement.called(name, index, count)
-        return Ranks(index, count, self.timeout, self.group, agreement)
+        return Ranks(index, count, self.timeout, group, agreement)
 
     def sum(self, tensors: Iterable[Tensor]) -> None:
         """Add up each tensor over the ranks, in place; all get the same bits."""

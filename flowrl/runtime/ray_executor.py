@@ -19,7 +19,7 @@ from flowrl.runtime.lines import Line
 from flowrl.runtime.pool_executor import PoolExecutor
 from flowrl.runtime.pools import Pools
 from flowrl.runtime.ranks import Ranks
-from flowrl.runtime.reshard import Move
+from flowrl.runtime.way import Leg
 
 
 class RayExecutor(PoolExecutor):
@@ -81,10 +81,10 @@ class RayExecutor(PoolExecutor):
             self._join()
         plan, functions = job.plan.to_json(), _packed(self.functions)
         given = job.roles, job.tokenizers, job.seed, job.drop_failed, job.threads, job.loan
-        moves = self._moves()
+        legs = self._legs()
         for pool, lines in self.pools.items():
             for line in lines:
-                setup = Setup(plan, functions, pool, *given, moves[line])
+                setup = Setup(plan, functions, pool, *given, legs[line], job.check_every)
                 lead = line in self.controller.holders[pool]
                 self.controller.tell(line, (), "load", job.name, setup, lead, again=True)
         self.controller.instructions.settle()
@@ -116,17 +116,16 @@ class RayExecutor(PoolExecutor):
                 made += [Group(name, ranks[start : start + size]) for start in starts]
         return made
 
-    def _moves(self) -> dict[Line, dict[Edge, tuple[Move, tuple[int, ...]]]]:
+    def _legs(self) -> dict[Line, dict[Edge, Leg]]:
         """Return what each worker does on each edge that weights take."""
-        moves: dict[Line, dict[Edge, tuple[Move, tuple[int, ...]]]] = {x: {} for x in self.world}
+        legs: dict[Line, dict[Edge, Leg]] = {line: {} for line in self.world}
         for edge in edges_of(self.graph):
             assert self.job.routes, "whoever lays models out knows how they get there"
             sources, targets = self.controller.holders[edge.src], self.pools[edge.dst]
-            move_of = self.job.routes(edge, self._ranks(sources), self._ranks(targets))
-            both = tuple(sorted({*self._ranks(sources), *self._ranks(targets)}))
+            leg_of = self.job.routes(edge, self._ranks(sources), self._ranks(targets))
             for line in {*sources, *targets}:
-                moves[line][edge] = move_of(self.world[line]), both
-        return moves
+                legs[line][edge] = leg_of(self.world[line])
+        return legs
 
     def _ranks(self, lines: Sequence[Line]) -> tuple[int, ...]:
         return tuple(self.world[line] for line in lines)

@@ -35,10 +35,11 @@ from flowrl.runtime.local import (
 from flowrl.runtime.measures import Measures
 from flowrl.runtime.models import DTYPES
 from flowrl.runtime.ranks import ALONE, Ranks
-from flowrl.runtime.reshard import Move, Wire, reshard
+from flowrl.runtime.reshard import Wire
 from flowrl.runtime.rows import Cursor, fields
 from flowrl.runtime.segments import Segment, inner_graphs, segments
 from flowrl.runtime.shares import send_list, shares
+from flowrl.runtime.way import Way
 
 
 @attrs.frozen(eq=False)
@@ -49,13 +50,13 @@ class Part:
         graphs: the segments of each graph.
         it: what evaluates them.
         ranks: it and those that run the pool's models with it.
-        moves: what it does on each edge that weights take.
+        ways: those that weights take from or to it.
     """
 
     graphs: tuple[tuple[Segment, ...], ...]
     it: Interpreter
     ranks: Ranks
-    moves: Mapping[Edge, tuple[Move, Wire, Ranks]]
+    ways: Mapping[Edge, Way]
 
 
 class Worker:
@@ -139,8 +140,8 @@ class Worker:
         else:
             load_models(graph, setup.roles, setup.tokenizers, host, seat)
         walked = tuple(tuple(segments(inner)) for inner in inner_graphs(graph))
-        moves = {edge: self._way(plan, edge, setup) for edge in setup.moves}
-        self.parts[plan] = Part(walked, Interpreter(host, Measures(graph)), seat.ranks, moves)
+        ways = {edge: self._way(plan, edge, setup) for edge in sorted(setup.legs, key=str)}
+        self.parts[plan] = Part(walked, Interpreter(host, Measures(graph)), seat.ranks, ways)
 
     def model(self, plan: str, role: str, name: str, result: int) -> None:
         """Keep the model of a role as a value, under the role's name in the plan that reads it."""
@@ -227,11 +228,11 @@ class Worker:
         part = self.parts[plan]
         host, handle = part.it.host, self.values.get(model)
         held = handle.engine.stored() if isinstance(handle, Handle) else {}
-        move, wire, both = part.moves[edge]
-        generator = host.generators[edge.role] if move.needed else None
+        way = part.ways[edge]
+        generator = host.generators[edge.role] if way.arrives else None
         start = time.perf_counter()
-        with host.timed("reshard"), both.together(f"bringing {edge}"):
-            sent = reshard(move, held, generator.stored() if generator else {}, wire)
+        with host.timed("reshard"):
+            sent = way.take(held, generator.stored() if generator else {})
         if generator:
             took = time.perf_counter() - start
             part.it.measures.received([number], took, [sent.received])
@@ -294,10 +295,11 @@ class Worker:
         resident.engine.save(folder)  # type: ignore[attr-defined]
         return resident.version
 
-    def _way(self, plan: str, edge: Edge, setup: Setup) -> tuple[Move, Wire, Ranks]:
-        """Return what this worker does on an edge, and its place among those who do it."""
-        move, members = setup.moves[edge]
-        return move, wire_of(setup, edge), self.world.among(f"{plan}: {edge}", members)
+    def _way(self, plan: str, edge: Edge, setup: Setup) -> Way:
+        """Return an edge as this worker takes it; all of its workers ask in the same order."""
+        leg = setup.legs[edge]
+        ranks = self.world.among(f"{plan}: {edge}", leg.members)
+        return Way(edge, leg, wire_of(setup, edge, ranks), ranks, setup.check_every)
 
     def _borrow(self, setup: Setup, graph: Graph, host: Host, seat: Seat) -> None:
         loan = setup.loan
@@ -325,14 +327,15 @@ class Worker:
         self.values.update(enumerate(values, start=first))
 
 
-def wire_of(setup: Setup, edge: Edge) -> Wire:
+def wire_of(setup: Setup, edge: Edge, ranks: Ranks) -> Wire:
     """Return how the weights of a role travel: as its generator computes, between GPUs if all are.
 
     Weights that train in float32 for a bfloat16 model lose what it would lose.
     """
     role = setup.roles[edge.role]
     devices = {role.model.device, role.generator_device or role.model.device}
-    return Wire(DTYPES[role.model.dtype], devices.pop() if len(devices) == 1 else "cpu")
+    device = devices.pop() if len(devices) == 1 else "cpu"
+    return Wire(DTYPES[role.model.dtype], device, ranks.group)
 
 
 def _together(ranks: Ranks, node: Node, path: Path = ()) -> AbstractContextManager[None]:

@@ -68,6 +68,7 @@ def executors(
         routes=routes_of(lowered.models, run.cluster.machines),
         ranked=ranked_pools(lowered.graph, lowered.models),
         rank_timeout=run.cluster.rank_timeout,
+        check_every=run.cluster.check_weights_every,
     )
     if run.eval is None:
         return RayExecutor(job, pools), None

@@ -1,7 +1,6 @@
 """Routes: the planned reshard of each edge that weights take in a run."""
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 
 from flowrl.compiler.hardware import Machines
@@ -11,7 +10,8 @@ from flowrl.compiler.shapes import ModelShape, known_shape
 from flowrl.runtime.edges import Edge
 from flowrl.runtime.job import Routes
 from flowrl.runtime.local import RoleSetup
-from flowrl.runtime.reshard import Move
+from flowrl.runtime.way import Leg
+from flowrl.train.checks import checks_of
 from flowrl.train.moves import move_of
 
 STORED = {"float32": 4, "bfloat16": 4, "float64": 8}
@@ -29,13 +29,14 @@ def routes_of(roles: Mapping[str, RoleSetup], machines: str | None = None) -> Ro
         machines: where the ranks are, `2x8xH100`; on one machine, if not given.
     """
 
-    def route(edge: Edge, sources: Sequence[int], targets: Sequence[int]) -> Callable[[int], Move]:
+    def route(edge: Edge, sources: Sequence[int], targets: Sequence[int]) -> Callable[[int], Leg]:
         model = roles[edge.role].model
         shape = shape_of(model.path)
         held = Sharding(edge.held, sources, element_bytes=STORED[model.dtype])
         needed = Sharding(edge.needed, targets, element_bytes=COMPUTED[model.dtype])
         plan = plan_reshard(shape, held, needed, there(max(*sources, *targets) + 1, machines))
-        return partial(move_of, plan, shape)
+        members = tuple(sorted({*sources, *targets}))
+        return lambda rank: Leg(move_of(plan, shape, rank), checks_of(plan, shape, rank), members)
 
     return route
 
