@@ -1,11 +1,15 @@
 """How the models of a run lie over the workers of its pools, where its run file is silent."""
 
+from pathlib import Path
+
 import attrs
 
 from flowrl.compiler.cluster import Cluster
+from flowrl.compiler.shapes import ModelShape
 from flowrl.config.ranks import divided
 from flowrl.config.run_file import RunFile
 from flowrl.config.schema import PoolSpec
+from flowrl.errors import EngineError
 from flowrl.ir.layout import Layout
 from flowrl.ir.plan import Pool
 
@@ -17,12 +21,15 @@ def laid_out(run: RunFile, cluster: Cluster) -> Cluster:
 
     What is divided by `shard` lies over all workers of its pool, and beside it every model is
     whole on each; elsewhere a model is trained on one worker. All workers of a pool sample, with
-    whole weights.
+    whole weights. Where the planner doesn't know what is divided, it can't say how weights would
+    move: without layouts they go whole.
     """
     specs = run.cluster.pools
     split = {role for role in divided(run.engines) if role in run.roles}
     stated = any(spec.layouts for spec in specs.values())
-    if run.cluster.executor != "ray" or not specs or not (split or stated):
+    if run.cluster.executor != "ray" or not specs:
+        return cluster
+    if not stated and not (split and all(known(run, role) for role in split)):
         return cluster
     homes = {role: cluster.pool_of(role, "train") for role in run.roles}
     ranked = {homes[role] for role in split}
@@ -47,3 +54,12 @@ def laid_out(run: RunFile, cluster: Cluster) -> Cluster:
         return attrs.evolve(pool, layouts={**pool.layouts, **made})
 
     return Cluster(tuple(laid(pool) for pool in cluster.pools))
+
+
+def known(run: RunFile, role: str) -> bool:
+    """Whether the planner knows the parameters of a role's model, which is in a folder."""
+    folder = Path(run.resolve(run.roles[role].path))
+    try:
+        return bool(folder.is_dir() and ModelShape.from_folder(folder))
+    except EngineError:
+        return False

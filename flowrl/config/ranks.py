@@ -12,7 +12,12 @@ def ranks_fit(tables: Tables) -> Iterator[Problem]:
     """Yield pools that can't divide a model over their workers as `[engines]` wants it."""
     pools = tables.cluster.pools
     for role in divided(tables.engines) if pools else ():
-        yield from _misfits(tables, role, home(pools, role))
+        pool, shard = home(pools, role), ("engines", role, "train", "shard")
+        yield from _misfits(tables, role, pool, shard)
+        yield from _undivided(pools[pool], pool, role, shard)
+    for role, pool, layout in _laid_out(tables) if tables.cluster.executor == "ray" else ():
+        yield from _misfits(tables, role, pool, layout)
+        yield from _not_whole(pools[pool], role, layout)
 
 
 def divided(engines: EnginesTable) -> list[str]:
@@ -26,8 +31,18 @@ def home(pools: Mapping[str, PoolSpec], role: str) -> str:
     return homes.get(f"{role}.train", homes.get(role, next(iter(pools))))
 
 
-def _misfits(tables: Tables, role: str, pool: str) -> Iterator[Problem]:
-    shard: KeyPath = ("engines", role, "train", "shard")
+def _laid_out(tables: Tables) -> Iterator[tuple[str, str, KeyPath]]:
+    """Yield each role without `shard` that several workers run, its pool, and the key of that."""
+    split = divided(tables.engines)
+    for pool, spec in tables.cluster.pools.items():
+        for use in spec.layouts:
+            role, _, kind = use.partition(".")
+            if kind != "generate" and role not in split and spec.workers > 1:
+                yield role, pool, ("cluster", "pools", pool, "layouts", use)
+
+
+def _misfits(tables: Tables, role: str, pool: str, why: KeyPath) -> Iterator[Problem]:
+    """Yield what keeps a pool's workers from running a role together; `why` says that they do."""
     path: KeyPath = ("cluster", "pools", pool)
     spec = tables.cluster.pools[pool]
     if 0 < spec.gpus < spec.workers:
@@ -36,7 +51,7 @@ def _misfits(tables: Tables, role: str, pool: str) -> Iterator[Problem]:
             f"pool `{pool}` has {spec.gpus} GPUs for {spec.workers} workers; each that has a share "
             f"of `{role}` needs a GPU of its own",
             hint=f"set `gpus = {spec.workers}`, or 0 for the CPU",
-            against=(shard,),
+            against=(why,),
         )
     for claim in sorted({"data", "reward"}.intersection(spec.roles) - {*tables.reward.models}):
         yield Problem(
@@ -44,10 +59,15 @@ def _misfits(tables: Tables, role: str, pool: str) -> Iterator[Problem]:
             f"pool `{pool}` claims `{claim}`, which is for one worker; those that divide `{role}` "
             "all do the same",
             hint=f"claim `{claim}` in another pool, or in none",
-            against=(shard,),
+            against=(why,),
         )
     if tables.cluster.executor == "ray" and spec.workers > 1:
-        yield from _unclaimed(tables, role, pool)
+        yield from _unclaimed(tables, role, pool, why)
+
+
+def _undivided(spec: PoolSpec, pool: str, role: str, shard: KeyPath) -> Iterator[Problem]:
+    """Yield layouts of a role with `shard` that FSDP2 doesn't make."""
+    path: KeyPath = ("cluster", "pools", pool)
     for use in (role, f"{role}.train"):
         if not _divides(spec.layouts.get(use, "1")):
             yield Problem(
@@ -69,9 +89,24 @@ def _divides(text: str) -> bool:
     return layout == made and (layout.fsdp > 1 or layout.size == 1)
 
 
-def _unclaimed(tables: Tables, role: str, pool: str) -> Iterator[Problem]:
+def _not_whole(spec: PoolSpec, role: str, path: KeyPath) -> Iterator[Problem]:
+    """Yield layouts of a role without `shard` that divide its weights; what is none is told."""
+    text = spec.layouts[path[-1]]
+    try:
+        layout = Layout.parse(text)
+    except RunFileError:
+        return
+    if layout != Layout(dp=layout.dp):
+        yield Problem(
+            path,
+            f"the layout of `{path[-1]}` is `{text}`; without `shard` each worker has whole "
+            f"weights, `{Layout(dp=spec.workers)}`",
+            hint=f'set `shard = "fsdp2"` in [engines.{role}.train], or leave the layout out',
+        )
+
+
+def _unclaimed(tables: Tables, role: str, pool: str, why: KeyPath) -> Iterator[Problem]:
     """Yield what a pool has of data and rewards without claiming it."""
-    shard: KeyPath = ("engines", role, "train", "shard")
     pools, models = tables.cluster.pools, {*tables.reward.models}
     claims = {claim: name for name, spec in pools.items() for claim in spec.roles}
     rest = sorted({"data", "reward"} - {*claims, *models})
@@ -82,7 +117,7 @@ def _unclaimed(tables: Tables, role: str, pool: str) -> Iterator[Problem]:
             f"pool `data` gets {named}, which no pool claims and which is for one worker; those "
             f"that divide `{role}` all do the same",
             hint="give the pool another name",
-            against=(shard,),
+            against=(why,),
         )
     called = tables.reward.functions.keys() - models
     if "reward" in models and called and claims.get("reward", next(iter(pools))) == pool:
@@ -91,5 +126,5 @@ def _unclaimed(tables: Tables, role: str, pool: str) -> Iterator[Problem]:
             f"`reward` is a model, so `{min(called)}` is called in pool `{pool}`, which is for one "
             f"worker; those that divide `{role}` all do the same",
             hint="give the reward model another name",
-            against=(shard,),
+            against=(why,),
         )

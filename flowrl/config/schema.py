@@ -149,9 +149,10 @@ class PoolSpec:
     cpus: AboveZero = 0.5
     """CPUs that Ray sets aside for each worker."""
     layouts: dict[str, str] = attrs.field(factory=dict)
-    """How `flowrl plan` takes weights to lie over its workers, by role or quoted `"role.use"`:
-    `"fsdp8"`, `"tp2 x dp4"`; it chooses those that aren't given. A run divides weights that have
-    a `shard`; `fsdp4 x dp2` is two replicas of four chunks."""
+    """How weights lie over its workers, by role or quoted `"role.use"`: `"fsdp8"`, and
+    `"fsdp4 x dp2"`, two replicas of four chunks, of what has a `shard`; `"tp2 x dp4"` to generate.
+    Those that aren't given `flowrl plan` chooses; in a run they are `fsdp` of all workers where
+    weights have a `shard`, and whole elsewhere."""
     residencies: dict[str, Literal["resident", "offload", "drop", "alias"]] = attrs.field(
         factory=dict
     )
@@ -173,8 +174,9 @@ class ClusterTable:
     """GPUs that a local Ray takes itself to have, for tests; those it finds if not given."""
     rank_timeout: AboveZero = 600.0
     """Seconds that workers which run one model together wait for one another."""
-    check_weights_every: Count = 1
-    """Compare weights before and after every so many reshards, by checksums; 0 is never."""
+    check_weights_every: Count = 100
+    """Compare weights before and after the first reshard and every so many, by checksums; 0 is
+    never."""
     worker_output: bool = False
     """Show what the workers print."""
     machines: str | None = None

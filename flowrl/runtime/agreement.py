@@ -47,11 +47,8 @@ class Agreement:
         self.parts += 1
         if self.index not in members:
             return None
-        return self.called(f"part {self.parts}", members.index(self.index), len(members))
-
-    def called(self, name: str, index: int, count: int) -> "Agreement":
-        """Return the agreement of some of these ranks, who give it a name of its own."""
-        return Agreement(PrefixStore(name, self.store), index, count, self.timeout)
+        store = PrefixStore(f"part {self.parts}", self.store)
+        return Agreement(store, members.index(self.index), len(members), self.timeout)
 
     @contextmanager
     def inside(self, what: str) -> Iterator[None]:

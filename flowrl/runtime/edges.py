@@ -34,6 +34,11 @@ class Edge:
         assert isinstance(model.type, ModelType)
         return cls(model.type.role, op.src, layout_of(model), op.dst, Layout.parse(op.layout))
 
+    @property
+    def ends(self) -> str:
+        """What the workers at both ends are called together."""
+        return f"{self.src} -> {self.dst}"
+
     def __str__(self) -> str:
         return f"`{self.role}`: {self.src} {self.held} -> {self.dst} {self.needed}"
 

@@ -35,19 +35,6 @@ class Ranks:
     group: ProcessGroup | None = attrs.field(default=None, eq=False)
     agreement: Agreement | None = attrs.field(default=None, eq=False)
 
-    def among(self, name: str, members: Sequence[int]) -> "Ranks":
-        """Return the place of this rank among some, who give what they do together one name.
-
-        They alone ask for it; who asks for several does so in the same order as the others.
-        """
-        index, count = members.index(self.index), len(members)
-        group = self.group
-        if count < self.count:
-            timeout = timedelta(seconds=self.timeout)
-            group = dist.new_group(list(members), timeout, use_local_synchronization=True)
-        agreement = self.agreement and self.agreement.called(name, index, count)
-        return Ranks(index, count, self.timeout, group, agreement)
-
     def sum(self, tensors: Iterable[Tensor]) -> None:
         """Add up each tensor over the ranks, in place; all get the same bits."""
         for tensor in tensors:

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable, Sequence
+from itertools import product
 from typing import Any
 
 from ray import cloudpickle
@@ -101,7 +102,10 @@ class RayExecutor(PoolExecutor):
         self.controller.instructions.settle()
 
     def _groups(self) -> list[Group]:
-        """Return the workers of each pool that run models together, and of each replica."""
+        """Return the workers of each pool that run models together, of each replica, of each edge.
+
+        A later plan on the same workers may take other edges than this one.
+        """
         made = [
             Group(name, self._ranks(lines))
             for name, lines in self.controller.holders.items()
@@ -114,6 +118,10 @@ class RayExecutor(PoolExecutor):
                 name = group_name(pool.name, layout)
                 starts = range(0, len(ranks), size)
                 made += [Group(name, ranks[start : start + size]) for start in starts]
+        laid = [pool.name for pool in self.job.plan.pools if pool.layouts]
+        for src, dst in product(laid, laid):
+            both = {*self._ranks(self.controller.holders[src]), *self._ranks(self.pools[dst])}
+            made.append(Group(f"{src} -> {dst}", tuple(sorted(both))))
         return made
 
     def _legs(self) -> dict[Line, dict[Edge, Leg]]:

@@ -20,12 +20,10 @@ class Leg:
     Attributes:
         move: what it sends, receives and copies.
         checks: what it compares afterwards.
-        members: all ranks that do something there.
     """
 
     move: Move
     checks: Checks
-    members: tuple[int, ...]
 
 
 @attrs.frozen(eq=False)

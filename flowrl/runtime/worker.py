@@ -140,7 +140,7 @@ class Worker:
         else:
             load_models(graph, setup.roles, setup.tokenizers, host, seat)
         walked = tuple(tuple(segments(inner)) for inner in inner_graphs(graph))
-        ways = {edge: self._way(plan, edge, setup) for edge in sorted(setup.legs, key=str)}
+        ways = {edge: self._way(edge, setup) for edge in sorted(setup.legs, key=str)}
         self.parts[plan] = Part(walked, Interpreter(host, Measures(graph)), seat.ranks, ways)
 
     def model(self, plan: str, role: str, name: str, result: int) -> None:
@@ -295,11 +295,12 @@ class Worker:
         resident.engine.save(folder)  # type: ignore[attr-defined]
         return resident.version
 
-    def _way(self, plan: str, edge: Edge, setup: Setup) -> Way:
+    def _way(self, edge: Edge, setup: Setup) -> Way:
         """Return an edge as this worker takes it; all of its workers ask in the same order."""
-        leg = setup.legs[edge]
-        ranks = self.world.among(f"{plan}: {edge}", leg.members)
-        return Way(edge, leg, wire_of(setup, edge, ranks), ranks, setup.check_every)
+        ranks = self.groups[edge.ends]
+        wire = wire_of(setup, edge, ranks)
+        ranks.sum([torch.zeros(1, device=wire.device)])  # nccl connects all before it sends
+        return Way(edge, setup.legs[edge], wire, ranks, setup.check_every)
 
     def _borrow(self, setup: Setup, graph: Graph, host: Host, seat: Seat) -> None:
         loan = setup.loan

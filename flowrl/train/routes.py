@@ -35,8 +35,7 @@ def routes_of(roles: Mapping[str, RoleSetup], machines: str | None = None) -> Ro
         held = Sharding(edge.held, sources, element_bytes=STORED[model.dtype])
         needed = Sharding(edge.needed, targets, element_bytes=COMPUTED[model.dtype])
         plan = plan_reshard(shape, held, needed, there(max(*sources, *targets) + 1, machines))
-        members = tuple(sorted({*sources, *targets}))
-        return lambda rank: Leg(move_of(plan, shape, rank), checks_of(plan, shape, rank), members)
+        return lambda rank: Leg(move_of(plan, shape, rank), checks_of(plan, shape, rank))
 
     return route
 

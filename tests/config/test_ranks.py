@@ -110,3 +110,33 @@ def test_functions_called_where_a_reward_model_called_reward_is_divided(error_of
 help: give the reward model another name\
 """)
     assert load(DIVIDED + ray, text=alone).reward.models == ["reward"]
+
+
+RAY = POOL.replace("shard = 'fsdp2'\n", "").replace(
+    "[cluster", "[cluster]\nexecutor = 'ray'\n[cluster", 1
+)
+
+
+def test_weights_without_a_shard_that_a_layout_divides(error_of):
+    assert error_of(RAY + "workers = 4\nlayouts = {policy = 'fsdp4'}\n") == snapshot("""\
+the layout of `policy` is `fsdp4`; without `shard` each worker has whole weights, `dp4`
+  run.toml:26
+   26 | layouts = {policy = 'fsdp4'}
+                   ^^^^^^
+help: set `shard = "fsdp2"` in [engines.policy.train], or leave the layout out\
+""")
+
+
+def test_workers_that_have_whole_weights_each_claim_no_data(error_of):
+    pool = RAY.replace("['policy']", "['policy', 'data']")
+
+    assert error_of(pool + "workers = 4\nlayouts = {policy = 'dp4'}\n") == snapshot("""\
+pool `train` claims `data`, which is for one worker; those that divide `policy` all do the same
+  run.toml:24
+   24 | roles = ['policy', 'data']
+        ^^^^^
+  run.toml:26
+   26 | layouts = {policy = 'dp4'}
+                   ^^^^^^
+help: claim `data` in another pool, or in none\
+""")

@@ -44,7 +44,7 @@ class HFGenerator:
 
     def __init__(self, spec: ModelSpec, tokenizer: Any, ranks: Ranks = ALONE) -> None:
         self.spec, self.tokenizer, self.ranks = spec, tokenizer, ranks
-        self.version = 0
+        self.version, self.shared = 0, False
         self.orders: dict[str, Tensor] = {}
         check_device(spec)
         whole = attrs.evolve(spec, head="lm", device=spec.device if ranks == ALONE else "cpu")
@@ -73,12 +73,19 @@ class HFGenerator:
         if self.ranks.count > 1:
             chunk(own).copy_(chunk(laid_as(new if order is None else new[order], own)))
         elif (new.dtype, new.device) == (own.dtype, own.device):
-            own.data = new
+            own.data, self.shared = new, True
         else:
             own.data = new.to(own.device, own.dtype)
 
     def stored(self) -> dict[str, Tensor]:
-        """Return what this rank has of each weight, by name, aliased; tied ones once."""
+        """Return what this rank has of each weight, by name, aliased; tied ones once.
+
+        They may be written: what `load` has shared is this engine's own from now on.
+        """
+        if self.shared:
+            for own in self.model.state_dict(keep_vars=True).values():
+                own.data = own.data.clone()
+            self.shared = False
         return {name: chunk(tensor) for name, tensor in weights_of(self.model).items()}
 
     def renewed(self, version: int) -> None:

@@ -197,6 +197,20 @@ def test_new_weights_are_shared_with_the_trainer(model_folder, tokenizer, genera
     assert_close(got, sampled, rtol=0, atol=1e-10)
 
 
+def test_what_is_written_in_place_is_not_the_trainers(model_folder, tokenizer, generator):
+    trainer = TorchTrainer(ModelSpec(model_folder("llama"), dtype="float64"))
+    generator.load(trainer.weights(), version=1)
+    before = {name: weight.clone() for name, weight in trainer.weights().items()}
+
+    for weight in generator.stored().values():
+        weight.zero_()
+    generator.renewed(version=2)
+
+    assert_close(trainer.weights(), before, rtol=0, atol=0)
+    assert not any(weight.any() for weight in generator.model.parameters())
+    assert generator.version == 2
+
+
 def test_weights_of_another_dtype_are_copied(model_folder, tokenizer):
     trainer = TorchTrainer(ModelSpec(model_folder("llama"), dtype="bfloat16"))
     generator = HFGenerator(ModelSpec(model_folder("llama"), dtype="bfloat16"), tokenizer)
