@@ -8,6 +8,7 @@ import attrs
 import psutil
 import pytest
 import ray
+import torch
 from inline_snapshot import snapshot
 
 import flowrl as fl
@@ -16,6 +17,7 @@ from flowrl.errors import EngineError
 from flowrl.runtime.controller import IDS
 from flowrl.runtime.pools import PoolSize, RaySpec, started
 from flowrl.runtime.ranks import Fsdp2
+from flowrl.runtime.reshard import reshard
 from programs.grpo import grpo
 from tests.runtime import steps
 from tests.runtime.ray import jobs
@@ -73,6 +75,45 @@ help: look at what the other ranks say; `cluster.rank_timeout` is how long one w
 """)
 
 
+def flipping(move, held, needed, wire):
+    """Bring weights as it is done, and let memory alter one bit."""
+    sent = reshard(move, held, needed, wire)
+    needed["model.layers.1.mlp.down_proj.weight"].view(torch.int32)[3, 5] ^= 1
+    return sent
+
+
+def flip_at_reshard():
+    """Have a bit of this worker's memory be altered in its next reshard."""
+    from flowrl.runtime import way
+
+    way.reshard = flipping
+
+
+def forget():
+    """Have this worker bring weights as ever."""
+    from flowrl.runtime import way
+
+    way.reshard = reshard
+
+
+def test_one_bit_that_is_not_what_was_sent_ends_the_run(error_of, pools):
+    lines = pools(train=2, rollout=2, data=1)
+    wrong = lines["rollout"][1]
+    ray.get(wrong.call("call", flip_at_reshard, [], next(IDS)))
+
+    text = error_of(lines, rank_timeout=60)
+    ray.get(wrong.call("call", forget, [], next(IDS)))
+
+    assert from_any(text) == snapshot("""\
+reshard: weights are not what was sent, after the reshard `fsdp2 -> tp2`: `model.layers.1.mlp.down_proj.weight` on rank 3
+  grpo.py:N
+   :N     rollouts = ops.generate(policy, prompts, n=samples)
+                       ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+  on worker N (:N)
+help: start again from a checkpoint; memory or links that alter bits fail again soon\
+""")
+
+
 def dying(*_):
     """End this process as the kernel does, where its part of a reshard begins."""
     os.kill(os.getpid(), signal.SIGKILL)
@@ -80,9 +121,9 @@ def dying(*_):
 
 def die_at_reshard():
     """Have this worker die in its next reshard, where the others are by then."""
-    from flowrl.runtime import worker
+    from flowrl.runtime import way
 
-    worker.reshard = dying
+    way.reshard = dying
 
 
 @pytest.mark.slow
