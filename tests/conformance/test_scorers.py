@@ -1,12 +1,17 @@
 """Every engine that runs a model forward is held to the same sentences."""
 
+from itertools import product
+
 import pytest
 import torch
+from torch import multiprocessing
+from torch.distributed import FileStore
 from torch.testing import assert_close
 
 from flowrl.functional.ragged import Ragged
 from flowrl.runtime.engine import SCORERS, TRAINERS, Sampling, Sequences, load
 from flowrl.runtime.models import ModelSpec
+from flowrl.runtime.ranks import Fsdp2, Ranks, join, leave
 
 from .conftest import BOS, EOS
 
@@ -51,6 +56,38 @@ def test_outputs_are_the_models(engine, folders, reference, head, dtype, tempera
 
     for name, value in expected(reference, temperature).items():
         assert_close(found[name].double(), value, rtol=0, atol=EXACT[dtype])
+
+
+USES = ("score", "train")
+
+
+@pytest.fixture(scope="module")
+def divided(folders, tmp_path_factory):
+    """Return the outputs of two ranks that divide weights by FSDP2, each by use and model."""
+    shared = tmp_path_factory.mktemp("ranks")
+    multiprocessing.spawn(as_rank, (folders, shared), nprocs=2)
+    return [torch.load(shared / f"{index}.pt") for index in range(2)]
+
+
+def as_rank(index, folders, shared):
+    """Be one of the ranks; tell the outputs."""
+    torch.set_num_threads(1)
+    ranks, batch, made = Ranks(index, 2, 120), as_batch(ROWS), {}
+    ranks = join(ranks, FileStore(str(shared / "store"), 2))
+    for use, head in product(USES, folders):
+        engine = load(use, "torch")(
+            ModelSpec(folders[head], dtype="float64"), ranks=ranks, fsdp=Fsdp2()
+        )
+        made[use, head] = engine.forward(batch, ["logprobs", "entropy"], 0.6)
+    torch.save(made, shared / f"{index}.pt")
+    leave()
+
+
+@pytest.mark.parametrize("use", USES)
+def test_outputs_of_ranks_that_divide_weights_are_the_models(divided, reference, head, use):
+    for found in divided:
+        for name, value in expected(reference, 0.6).items():
+            assert_close(found[use, head][name], value, rtol=0, atol=1e-10)
 
 
 def test_weights_are_named_as_in_the_folder_and_written_in_place(engine, folders, reference, head):

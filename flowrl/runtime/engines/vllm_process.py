@@ -39,6 +39,7 @@ def import_vllm() -> Any:
     """
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
+    logging.getLogger("torch._library.triton").setLevel(logging.ERROR)  # no CPU needs triton
     try:
         with quiet():
             vllm = import_module("vllm")
