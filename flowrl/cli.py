@@ -10,7 +10,7 @@ from cyclopts import App, CycloptsError, Parameter
 
 from flowrl.errors import FlowrlError, RunFileError
 
-Stage = Literal["traced", "simplify", "losses", "place", "layout", "transfer", "plan"]
+Stage = Literal["traced", "simplify", "bases", "losses", "place", "layout", "transfer", "plan"]
 Format = Literal["text", "mermaid", "dot", "svg"]
 Sets = Annotated[tuple[str, ...], Parameter(name="--set", negative="", consume_multiple=False)]
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from flowrl.compiler.bases import share_bases
 from flowrl.compiler.cluster import Cluster
 from flowrl.compiler.layout import lay_out
 from flowrl.compiler.losses import split_losses
@@ -14,7 +15,7 @@ from flowrl.ir.verify import verify
 Pass = Callable[[Graph, Cluster], Graph]
 Watcher = Callable[[str, Graph], None]
 
-PASSES: tuple[Pass, ...] = (simplify, split_losses, place, lay_out, insert_transfers)
+PASSES: tuple[Pass, ...] = (simplify, share_bases, split_losses, place, lay_out, insert_transfers)
 
 
 def compile_graph(graph: Graph, cluster: Cluster, watch: Watcher | None = None) -> Graph:

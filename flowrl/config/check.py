@@ -8,6 +8,7 @@ import attrs
 from flowrl.compiler.cluster import OTHER_ROLES, Cluster, Pool
 from flowrl.compiler.findings import models_read
 from flowrl.compiler.groups import check_groups
+from flowrl.config.bases import bases_of, check_adapters
 from flowrl.config.batches import batch_sentence, check_batches
 from flowrl.config.layouts import laid_out
 from flowrl.config.programs import load_program
@@ -96,7 +97,7 @@ def written_cluster(run: RunFile) -> Cluster:
         spec = run.cluster.pools.get(name, PoolSpec())
         pools.append(Pool(name, spec.gpus, roles, spec.layouts, first))
         first += spec.gpus
-    return Cluster(tuple(pools))
+    return Cluster(tuple(pools), bases=bases_of(run))
 
 
 def check_run(run: RunFile, graph: Graph, inputs: tuple[Input, ...]) -> None:
@@ -109,8 +110,8 @@ def check_run(run: RunFile, graph: Graph, inputs: tuple[Input, ...]) -> None:
 
     Raises:
         RunFileError: a model, a reward or a data input is missing or unknown, a model has another
-            head than is read, a pool claims a role that the program doesn't have, or a step
-            doesn't divide into minibatches.
+            head than is read, or an adapter that isn't trained, a pool claims a role that the
+            program doesn't have, or a step doesn't divide into minibatches.
         ProgramError: advantages are taken within groups of one sample.
     """
     roles = [spec.name for spec in inputs if spec.kind is Kind.MODEL]
@@ -118,6 +119,7 @@ def check_run(run: RunFile, graph: Graph, inputs: tuple[Input, ...]) -> None:
     run.check_models([role for role in roles if role in read], roles)
     cluster_of(run).check({*roles, *run.reward.models})
     check_heads(run, graph)
+    check_adapters(run, graph)
     check_rewards(run, graph)
     check_inputs(run, inputs)
     batches(run, graph)

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 
 from flowrl.compiler.cluster import OTHER_ROLES
 from flowrl.compiler.target import Lengths
+from flowrl.config.adapters import adapters_fit
 from flowrl.config.placement import gpus_fit, layouts_fit, machines_suffice, residencies_fit
 from flowrl.config.ranks import ranks_fit
 from flowrl.config.schema import OptimizerSettings, Tables
@@ -262,6 +263,7 @@ def _optimizers(tables: Tables) -> Iterator[tuple[KeyPath, OptimizerSettings]]:
 
 
 RULES = (
+    adapters_fit,
     _warmup,
     _schedule,
     _completion_lengths,

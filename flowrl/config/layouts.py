@@ -6,6 +6,7 @@ import attrs
 
 from flowrl.compiler.cluster import Cluster
 from flowrl.compiler.shapes import ModelShape
+from flowrl.config.adapters import adapted
 from flowrl.config.ranks import divided
 from flowrl.config.run_file import RunFile
 from flowrl.config.schema import PoolSpec
@@ -22,7 +23,7 @@ def laid_out(run: RunFile, cluster: Cluster) -> Cluster:
     What is divided by `shard` lies over all workers of its pool, and beside it every model is
     whole on each; elsewhere a model is trained on one worker. All workers of a pool sample, with
     whole weights. Where the planner doesn't know what is divided, it can't say how weights would
-    move: without layouts they go whole.
+    move: without layouts they go whole. Adapters have none: they go as they are, to whole models.
     """
     specs = run.cluster.pools
     split = {role for role in divided(run.engines) if role in run.roles}
@@ -47,13 +48,14 @@ def laid_out(run: RunFile, cluster: Cluster) -> Cluster:
         here = (
             (role, use)
             for role in run.roles
+            if role not in adapted(run)
             for use in USES
             if cluster.pool_of(role, use) == pool.name and f"{role}.{use}" not in pool.layouts
         )
         made = {f"{role}.{use}": layout(role, use) for role, use in here}
         return attrs.evolve(pool, layouts={**pool.layouts, **made})
 
-    return Cluster(tuple(laid(pool) for pool in cluster.pools))
+    return attrs.evolve(cluster, pools=tuple(map(laid, cluster.pools)))
 
 
 def known(run: RunFile, role: str) -> bool:

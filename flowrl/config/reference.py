@@ -9,7 +9,8 @@ from typing import Any, get_args
 
 import attrs
 
-from flowrl.config.schema import RewardModelTable, RewardTable, Tables
+from flowrl.config.models import RewardModelTable
+from flowrl.config.schema import RewardTable, Tables
 from flowrl.config.structure import OPEN_TO
 from flowrl.config.types import as_toml, describe, origin_of
 

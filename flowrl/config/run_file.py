@@ -10,8 +10,9 @@ import tomlkit
 
 from flowrl.config.contradictions import contradictions
 from flowrl.config.hyperparameters import check_hyperparameters
+from flowrl.config.models import ModelTable, RewardModelTable
 from flowrl.config.programs import program_file
-from flowrl.config.schema import ModelTable, RewardModelTable, RewardTable, Tables
+from flowrl.config.schema import RewardTable, Tables
 from flowrl.config.source import Source
 from flowrl.config.structure import Invalid, KeyPath, Problem, Table, structure
 from flowrl.errors import ProgramError, nearest

@@ -4,6 +4,7 @@ from typing import Any, Literal
 
 import attrs
 
+from flowrl.config.models import ModelTable
 from flowrl.config.structure import OPEN_TO, Table
 from flowrl.config.types import AboveZero, Count, Decay, Fraction, Mass, NotNegative, Positive
 
@@ -32,18 +33,6 @@ class CorrectionTable:
     """Lower bound; none if not given."""
     high: NotNegative = 2.0
     """Upper bound."""
-
-
-@attrs.frozen
-class ModelTable:
-    """One model of the program, by the name that the program gives it."""
-
-    path: str
-    """Folder or hub name of a transformers model. Roles that start equal name the same one."""
-    head: Literal["lm", "value", "lm+value", "reward", "token_reward"] | None = None
-    """What the model computes; what the program reads of it if not given."""
-    dtype: Literal["float32", "bfloat16", "float64"] = "float32"
-    """Number format that the model computes in; training in bfloat16 keeps float32 weights."""
 
 
 @attrs.frozen
@@ -183,27 +172,6 @@ class ClusterTable:
     """GPUs that `flowrl plan` plans for: `"8xH100"`, `"2x8xH100 + 4x8xA100-80G"`."""
     pools: dict[str, PoolSpec] = attrs.field(factory=dict)
     """The pools, by a name of your choice."""
-
-
-@attrs.frozen
-class RewardModelTable:
-    """A reward that a model gives, one number a completion; it is never trained.
-
-    The model is a role by the reward's name: pools claim it, and `[engines.<name>.train]` says how
-    it is run. If its tokenizer is not the policy's, it reads text: the prompt and the completion
-    as turns of its own chat template, or one after the other if it has none.
-    """
-
-    model: str
-    """Folder or hub name of a transformers model for sequence classification with one label."""
-    head: Literal["reward", "token_reward"] = "reward"
-    """What the model computes; of a reward at each token, the last one counts."""
-    dtype: Literal["float32", "bfloat16", "float64"] = "float32"
-    """Number format that the model computes in."""
-
-    def as_model(self) -> ModelTable:
-        """Return the same as a table of `[models]`."""
-        return ModelTable(self.model, self.head, self.dtype)
 
 
 @attrs.frozen

@@ -279,6 +279,22 @@ class Snapshot(ModelOp):
 
 
 @attrs.frozen
+class Base(ModelOp):
+    """The model that another one is without its adapter: frozen, and no copy.
+
+    Attributes:
+        role: its name in the program.
+    """
+
+    role: str
+    use = "train"
+
+    def infer(self, model: Type) -> tuple[Type, ...]:
+        """Model -> its base, which lies as it does."""
+        return (ModelType(self.role, layout=_model(model).layout),)
+
+
+@attrs.frozen
 class Ema(ModelOp):
     """See `ema`."""
 

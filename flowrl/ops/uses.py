@@ -5,7 +5,7 @@ import attrs
 from flowrl.errors import EngineError
 from flowrl.ir.graph import Graph, Node
 from flowrl.ir.types import ModelType
-from flowrl.ops.model import Ema, Generate, Head, ModelOp, Rewards, Update
+from flowrl.ops.model import Base, Ema, Generate, Head, ModelOp, Rewards, Update
 
 
 @attrs.frozen
@@ -80,10 +80,14 @@ def _heads(node: Node) -> set[Head]:
 
 
 def uses_of(graph: Graph) -> dict[str, Uses]:
-    """Return what a graph and those inside it do with each role, none left out."""
+    """Return what a graph and those inside it do with each role, none left out.
+
+    What is done with the base under a model's adapter is done with that model.
+    """
     found: dict[str, list[Node]] = {}
+    over = _over_bases(graph)
     for node in graph.walk():
-        for role in sorted(_roles(node)):
+        for role in sorted({over.get(role, role) for role in _roles(node)}):
             found.setdefault(role, []).append(node)
     averaged: dict[str, list[Node]] = {role: [] for role in found}
     for role, nodes in found.items():
@@ -91,6 +95,12 @@ def uses_of(graph: Graph) -> dict[str, Uses]:
             for other in _roles(node) if isinstance(node.op, Ema) else ():
                 averaged[role] += found[other]
     return {role: Uses(role, tuple(n), tuple(averaged[role])) for role, n in found.items()}
+
+
+def _over_bases(graph: Graph) -> dict[str, str]:
+    """Return the role that has the adapter, by the role of its base."""
+    nodes = [node for node in graph.walk() if isinstance(node.op, Base)]
+    return {of.op.role: role for of in nodes for role in _roles(of) if isinstance(of.op, Base)}
 
 
 def _roles(node: Node) -> set[str]:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from flowrl.compiler.findings import findings
 from flowrl.compiler.groups import check_groups
 from flowrl.compiler.pipeline import compile_graph
+from flowrl.config.bases import shared_bases
 from flowrl.config.check import batches, check_inputs, check_run, cluster_of, trace_run
 from flowrl.config.inert import inert_keys
 from flowrl.config.run_file import RunFile, load_run_file
@@ -45,8 +46,9 @@ def _run_file(given: str, sets: Sequence[str]) -> list[str]:
             _find_functions(run, name)
     if run.eval is not None:
         run.structure(DataSpec, "eval.data")
+    found = [*inert_keys(run, graph), *shared_bases(seen["share_bases"])]
     sound = f"`{run.source.file.name}` and its program `{traced.program.name}` are sound."
-    return [sound, batches(run, graph), *inert_keys(run, graph), *_findings(traced)]
+    return [sound, batches(run, graph), *found, *_findings(traced)]
 
 
 def _find_functions(run: RunFile, name: str) -> None:

@@ -26,7 +26,7 @@ A pass is a function from a graph and the cluster to a graph; `pipeline.PASSES` 
 and the verifier runs after each. What a pass requires holds when it begins, what it ensures when it
 ends; run again, it changes nothing. Here they lower the program above; of each, the lines that it
 writes anew are shown. `flowrl show PROGRAM --stage S` prints the whole graph after one of
-them; S is `simplify`, `losses`, `place`, `layout` or `transfer`, in this order.
+them; S is `simplify`, `bases`, `losses`, `place`, `layout` or `transfer`, in this order.
 """
 
 NOTHING = "Here it changes nothing.\n"

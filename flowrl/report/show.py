@@ -11,6 +11,7 @@ from flowrl.report.subject import subject
 
 PASS = {
     "simplify": "simplify",
+    "bases": "share_bases",
     "losses": "split_losses",
     "place": "place",
     "layout": "lay_out",

@@ -114,12 +114,16 @@ class Update:
     new: Outputs
 
 
-class Scorer(Protocol):
+class Runs(Protocol):
     """Runs a model forward."""
 
     def forward(self, batch: Sequences, outputs: Sequence[str], temperature: float) -> Outputs:
         """Return the named outputs, without gradient."""
         ...
+
+
+class Scorer(Runs, Protocol):
+    """Has a model, and runs it forward."""
 
     def weights(self) -> Mapping[str, Tensor]:
         """Return the current weights by name; they alias the engine's own where possible."""
@@ -139,6 +143,10 @@ class Scorer(Protocol):
 
     def snapshot(self) -> "Scorer":
         """Return a frozen copy."""
+        ...
+
+    def base(self) -> "Runs":
+        """Return the model without its adapter; it is no copy."""
         ...
 
 
@@ -173,7 +181,7 @@ class Trainer(Scorer, Protocol):
         ...
 
     def save(self, folder: str) -> None:
-        """Write a folder that transformers' `from_pretrained` loads."""
+        """Write a folder that transformers' `from_pretrained` loads, an adapter merged."""
         ...
 
 

@@ -149,6 +149,7 @@ EVALUATE: Mapping[type[Op], Evaluate] = {
     model.Score: perform.score,
     model.Update: perform.update,
     model.Snapshot: perform.snapshot,
+    model.Base: perform.base,
     model.Ema: perform.ema,
     Minibatches: _minibatches,
     Microbatches: _microbatches,

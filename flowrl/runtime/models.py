@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from flowrl.errors import EngineError
 from flowrl.ops.model import Head
 from flowrl.runtime.heads import CLASSIFIERS, check_classifier, class_of, head_names
+from flowrl.runtime.lora import Lora, add_adapter, has_adapter, trained_names
 from flowrl.runtime.value_head import add_value_head
 
 HUB_NAME = re.compile(r"[\w-]+/[\w.-]+")
@@ -38,6 +39,7 @@ class ModelSpec:
         device: where it lives, as torch writes it.
         new_head: whether a head of one number that the folder lacks may start at zero, to be
             trained; the numbers of a model that never learns would all be 0.
+        lora: the adapters that are trained in place of the model, which is then its base.
     """
 
     path: str
@@ -45,6 +47,7 @@ class ModelSpec:
     dtype: Literal["float32", "bfloat16", "float64"] = "float32"
     device: str = "cpu"
     new_head: bool = True
+    lora: Lora | None = None
 
 
 def load_model(
@@ -61,7 +64,7 @@ def load_model(
         A transformers model: for causal language modelling, or for token or sequence
         classification with one label, whichever the folder was saved as. A head of one number
         that the folder lacks starts at zero; beside a language model's own it is the module
-        `value_head`.
+        `value_head`. Adapters are float32, whatever their base is; B is zero.
 
     Raises:
         EngineError: torch finds no such GPU; the folder is missing, is no model, lacks weights
@@ -104,6 +107,8 @@ def load_model(
                 hint=HEADS,
             )
         log.info("%s has no %s head yet: it starts at zero", spec.path, head.removeprefix("lm+"))
+    if spec.lora:
+        add_adapter(model, spec.lora)
     return _aligned(model).to(spec.device).eval()
 
 
@@ -144,9 +149,20 @@ def check_report(report: Mapping[str, Any], fresh: set[str], path: str, kind: st
 
 
 def weights_of(model: nn.Module) -> dict[str, Tensor]:
-    """Return parameters and saved buffers by name, aliased; tied weights stand once."""
+    """Return parameters and saved buffers by name, aliased; tied weights stand once.
+
+    Of a model with an adapter, only what is trained.
+    """
     once = {name for name, _ in [*model.named_parameters(), *model.named_buffers()]}
+    if has_adapter(model):
+        once = trained_names(model)
     return {name: tensor for name, tensor in model.state_dict().items() if name in once}
+
+
+def parameters_of(model: nn.Module) -> list[nn.Parameter]:
+    """Return the parameters among a model's weights, in order."""
+    names = weights_of(model).keys()
+    return [parameter for name, parameter in model.named_parameters() if name in names]
 
 
 Shapes = Mapping[str, torch.Size]

@@ -207,6 +207,14 @@ def snapshot(it: Evaluator, node: Node, args: list[Any], path: Path) -> Sequence
     return (Handle(copy, copy.version),)
 
 
+def base(it: Evaluator, node: Node, args: list[Any], path: Path) -> Sequence[Any]:
+    """Return the model without its adapter."""
+    (handle,), op = args, node.op
+    assert isinstance(op, model.Base)
+    under: Any = handle.engine.base()
+    return (Handle(Resident(op.role, under), 0),)
+
+
 def ema(it: Evaluator, node: Node, args: list[Any], path: Path) -> Sequence[Any]:
     """Average two models into the first."""
     target, source = args

@@ -162,7 +162,7 @@ def eval_checkpoint(
         )
     role = tokenizing_role(lower(run).graph)
     setup = role_setup(run, role)
-    spec = attrs.evolve(setup.model, path=str(_folder(checkpoint, role)))
+    spec = attrs.evolve(setup.model, path=str(_folder(checkpoint, role)), lora=None)
     lowered = lower_evaluation(run, run.eval, attrs.evolve(setup, model=spec))
     tokenizers = load_tokenizers(lowered)
     with closing(RewardOpening.of(run)()) as rewards:

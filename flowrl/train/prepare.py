@@ -13,6 +13,7 @@ from flowrl.ir.layout import Layout
 from flowrl.ops.uses import uses_of
 from flowrl.runtime.engine import Sampling
 from flowrl.runtime.local import RoleSetup
+from flowrl.runtime.lora import Lora
 from flowrl.runtime.models import ModelSpec
 from flowrl.runtime.ranks import Fsdp2
 from flowrl.runtime.reading import check_tokenizers
@@ -40,7 +41,9 @@ def role_setup(run: RunFile, role: str) -> RoleSetup:
     local = run.resolve(model.path)
     path = str(local) if local.exists() else model.path
     return RoleSetup(
-        model=ModelSpec(path, model.head, model.dtype, _device(run, role, "train")),
+        model=ModelSpec(
+            path, model.head, model.dtype, _device(run, role, "train"), lora=_lora(run, role)
+        ),
         generator=generate.engine,
         generator_options=attrs.asdict(generate.vllm) if generate.vllm else {},
         generator_device=_device(run, role, "generate"),
@@ -60,6 +63,12 @@ def role_setup(run: RunFile, role: str) -> RoleSetup:
         ),
         fsdp=_fsdp(run, role) if train.shard == "fsdp2" else None,
     )
+
+
+def _lora(run: RunFile, role: str) -> Lora | None:
+    """Return a role's adapter."""
+    table = run.roles[role].lora
+    return Lora(table.rank, table.alpha, table.targets, run.train.seed) if table else None
 
 
 def _fsdp(run: RunFile, role: str) -> Fsdp2:

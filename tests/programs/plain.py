@@ -61,7 +61,7 @@ class AdamW:
     """Gradients clipped to a norm, then AdamW (Loshchilov and Hutter 2019, arXiv:1711.05101)."""
 
     def __init__(self, model):
-        self.weights = list(model.parameters())
+        self.weights = [x for x in model.parameters() if x.requires_grad]
         self.moments = [(torch.zeros_like(w), torch.zeros_like(w)) for w in self.weights]
         self.steps = 0
 

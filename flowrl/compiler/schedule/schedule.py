@@ -12,7 +12,7 @@ from flowrl.ir.plan import Pool
 from flowrl.ir.printer import names_of, op_name
 from flowrl.ir.types import ModelType
 from flowrl.ops.control import ControlOp
-from flowrl.ops.model import Ema, Generate, ModelOp, Snapshot, Update
+from flowrl.ops.model import Base, Ema, Generate, ModelOp, Snapshot, Update
 from flowrl.ops.move import Transfer
 from flowrl.ops.tensor import Constant
 
@@ -122,7 +122,7 @@ def _model(node: Node, op: ModelOp, name: str, ranks: range) -> Iterator[Event]:
             yield from mesh.update(op.passes or 1)
         case Generate():
             yield from mesh.generate()
-        case Snapshot() | Ema():
+        case Snapshot() | Ema() | Base():
             yield from mesh.alone()
         case _:
             yield from mesh.score()

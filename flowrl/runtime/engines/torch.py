@@ -1,7 +1,7 @@
 """The torch trainer: trains a transformers model, on one rank or several."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +15,13 @@ from flowrl.runtime.engine import Loss, Outputs, Sequences, Update
 from flowrl.runtime.engines.torch_scorer import TorchScorer, microbatches
 from flowrl.runtime.fsdp2 import laid_as, whole
 from flowrl.runtime.layers import checkpoint_layers
+from flowrl.runtime.lora import merged, save_adapter
 from flowrl.runtime.microbatches import Microbatch
 from flowrl.runtime.models import (
     DTYPES,
     ModelSpec,
     check_weights,
+    parameters_of,
     quiet_transformers,
     shapes_of,
     weights_of,
@@ -32,7 +34,7 @@ from flowrl.runtime.value_head import save_model
 
 
 class TorchTrainer(TorchScorer):
-    """A model with an AdamW optimiser.
+    """A model with an AdamW optimiser; of a model with an adapter, that alone is trained.
 
     A gradient is the same for every `tokens_per_microbatch` and packing: losses that are sums
     over rows go backward a microbatch at a time, all others in two passes over the microbatches
@@ -70,9 +72,9 @@ class TorchTrainer(TorchScorer):
         )
         if options.checkpointing:
             checkpoint_layers(self.model, options.offload_activations)
-        self.model.requires_grad_(True)
+        self.trained = [p.requires_grad_(True) for p in parameters_of(self.model)]
         self.optimizer = torch.optim.AdamW(
-            self.model.parameters(),
+            self.trained,
             lr=options.learning_rate,
             betas=options.betas,
             eps=options.eps,
@@ -150,10 +152,9 @@ class TorchTrainer(TorchScorer):
 
     def _step(self, step: int) -> dict[str, float]:
         """Clip the gradients and step."""
-        parameters = list(self.model.parameters())
         if not self.fsdp:  # FSDP has added up those of its chunks
-            self.ranks.sum(p.grad for p in parameters if p.grad is not None)
-        clipped = torch.nn.utils.clip_grad_norm_(parameters, self.options.max_grad_norm)
+            self.ranks.sum(p.grad for p in self.trained if p.grad is not None)
+        clipped = torch.nn.utils.clip_grad_norm_(self.trained, self.options.max_grad_norm)
         norm = whole(clipped).item()
         self._check_finite("gradient norm", norm, step)
         rate = learning_rate(self.options, step)
@@ -186,7 +187,7 @@ class TorchTrainer(TorchScorer):
         for name, tensor in weights_of(self.model).items():
             tensor.copy_(laid_as(weights[name], tensor))
         optimizer = cloned(state["optimizer"])  # it would keep what it is given
-        for number, parameter in enumerate(self.model.parameters()):
+        for number, parameter in enumerate(self.trained):
             moments = optimizer["state"].get(number, {})
             for name, x in moments.items():
                 moments[name] = laid_as(x, parameter) if x.dim() else x
@@ -209,17 +210,29 @@ class TorchTrainer(TorchScorer):
     def save(self, folder: str, dtype: str | None = None) -> None:
         """Write a folder that transformers' `from_pretrained` loads, a value head beside it.
 
-        Of several ranks the first one writes.
+        An adapter is merged into its base; in `adapter` in that folder it is as peft loads it. Of
+        several ranks the first one writes.
 
         Args:
             folder: made if it does not exist.
             dtype: of the saved weights; by default that of the weights trained.
         """
         kind, first = None if dtype is None else DTYPES[dtype], self.ranks.index == 0
-        weights = {name: x.to("cpu", kind) for name, x in self.gathered() if first}
+        own = {name: x.to("cpu") for name, x in self.gathered() if first}
+        weights = {name: x.to("cpu", kind) for name, x in self._whole(own) if first}
         if first:
             with quiet_transformers():
                 save_model(self.model, Path(folder), weights)
+            if self.spec.lora:
+                save_adapter(self.model, Path(folder) / "adapter", own, self.spec.path)
+
+    def _whole(self, own: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
+        """Yield the weights of the whole model."""
+        if not self.spec.lora:
+            yield from own.items()
+            return
+        with self.ranks.together(f"`{self.role}`, merged"):
+            yield from merged(self.model)
 
 
 def cloned(tree: Any) -> Any:

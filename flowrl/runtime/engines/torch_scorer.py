@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from copy import deepcopy
 
 import attrs
 import torch
@@ -14,6 +13,7 @@ from flowrl.runtime.engine import Outputs, Sequences
 from flowrl.runtime.forward import Forward, Packing, keeps_rows_apart
 from flowrl.runtime.fsdp2 import chunk, laid_as, shard, units, whole
 from flowrl.runtime.language import full_precision
+from flowrl.runtime.lora import adapter_off, copied, widen
 from flowrl.runtime.microbatches import Microbatch, split_rows, whole_batch
 from flowrl.runtime.models import ModelSpec, load_model, weights_of
 from flowrl.runtime.ranks import ALONE, Fsdp2, Ranks
@@ -23,7 +23,8 @@ class TorchScorer:
     """A model that runs forward: a frozen one, or what a trainer trains.
 
     In bfloat16 the weights are float32 and the arithmetic is torch's autocast, so that a frozen
-    model and its trained copy give the same numbers.
+    model and its trained copy give the same numbers. The base of an adapter is in bfloat16, and
+    gives these numbers too; the weights of such a model are those of its adapter.
 
     On several ranks each calls the same methods with the same arguments, and gets the same results.
     Rows are divided by their lengths; all ranks run as many microbatches, some without rows.
@@ -58,8 +59,11 @@ class TorchScorer:
         self.spec, self.head, self.role, self.budget = spec, head, role, tokens_per_microbatch
         self.ranks, self.fsdp = ranks, fsdp if ranks.count > 1 else None
         loaded = attrs.evolve(spec, device="cpu") if self.fsdp else spec
-        weights = torch.float32 if spec.dtype == "bfloat16" else None
+        narrow = spec.dtype == "bfloat16"
+        weights = torch.float32 if narrow and not spec.lora else None
         self.model = (model or load_model(loaded, head, dtype=weights)).requires_grad_(False)
+        if narrow and spec.lora and model is None:
+            widen(self.model)
         numbers = sum(parameter.numel() for parameter in self.model.parameters())
         ranks.agree(f"{numbers} parameters of `{role}`")
         self.packing = self._choose(packing)
@@ -106,7 +110,7 @@ class TorchScorer:
             tokens_per_microbatch=self.budget,
             packing=self.packing,
             role=self.role,
-            model=None if self.fsdp else deepcopy(self.model),
+            model=None if self.fsdp else copied(self.model),
             ranks=self.ranks,
             fsdp=self.fsdp,
         )
@@ -115,6 +119,10 @@ class TorchScorer:
             for name, tensor in copy.stored().items():
                 tensor.copy_(stored[name])
         return copy
+
+    def base(self) -> "Base":
+        """Return the model without its adapter, as a frozen one; it takes no memory."""
+        return Base(self)
 
     def _choose(self, packing: Packing | None) -> Packing:
         if packing == "padded" or (packing is None and self.spec.device == "cpu"):
@@ -154,6 +162,22 @@ class TorchScorer:
     def _precision(self) -> AbstractContextManager[object]:
         device = torch.device(self.spec.device).type
         return torch.autocast(device, torch.bfloat16, enabled=self.spec.dtype == "bfloat16")
+
+
+@attrs.frozen(eq=False)
+class Base:
+    """The base of a model under its adapter, which stays as it is while that is trained.
+
+    Attributes:
+        whole: has the model.
+    """
+
+    whole: TorchScorer
+
+    def forward(self, batch: Sequences, outputs: Sequence[str], temperature: float) -> Outputs:
+        """Return the named outputs, without gradient."""
+        with adapter_off(self.whole.model):
+            return self.whole.forward(batch, outputs, temperature)
 
 
 def microbatches(role: str, parts: Sequence[Microbatch]) -> str:

@@ -1,0 +1,54 @@
+"""The models of a run file that adapters are trained on."""
+
+from flowrl.config.adapters import adapted
+from flowrl.config.run_file import RunFile
+from flowrl.errors import RunFileError
+from flowrl.ir.graph import Graph
+from flowrl.ops.model import Base, Ema
+from flowrl.ops.uses import uses_of
+
+
+def bases_of(run: RunFile) -> dict[str, str]:
+    """Return the role with an adapter on it, for each model that is the base of one."""
+    found: dict[str, str] = {}
+    for role in adapted(run):
+        model = run.models[role]
+        for name, other in run.models.items():
+            same = run.resolve(other.path) == run.resolve(model.path)
+            if same and other.dtype == model.dtype and not other.lora:
+                found.setdefault(name, role)
+    return found
+
+
+def check_adapters(run: RunFile, graph: Graph) -> None:
+    """Refuse adapters of what the program doesn't train, or averages with another model.
+
+    Raises:
+        RunFileError: naming the key, and the line that averages.
+    """
+    uses = uses_of(graph)
+    for role in adapted(run):
+        where = run.where(f"models.{role}.lora")
+        if role not in uses or not uses[role].trains:
+            raise RunFileError(
+                f"`{role}` has an adapter to train, but the program doesn't update it",
+                where=where,
+                hint="leave the table out",
+            )
+        means = (node for node in uses[role].nodes if isinstance(node.op, Ema))
+        if node := next(means, None):
+            raise RunFileError(
+                f"`{role}` has an adapter, and a mean of adapters is not that of the models",
+                where=f"{where}\n{node.loc.excerpt()}",
+                hint="train the whole model: leave the table out",
+            )
+
+
+def shared_bases(graph: Graph) -> list[str]:
+    """Return a sentence for each model of a compiled graph that is the base under an adapter."""
+    return [
+        f"`{node.op.role}` is the base under the adapter of `{node.args[0].type.role}`: it is not "  # type: ignore[union-attr]
+        "loaded again."
+        for node in graph.nodes
+        if isinstance(node.op, Base)
+    ]
