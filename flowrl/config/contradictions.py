@@ -75,6 +75,20 @@ def _completion_lengths(tables: Tables) -> Iterator[Problem]:
             yield _more((*path, "min_tokens"), least, (*path, "max_tokens"), most)
 
 
+def _kernels(tables: Tables) -> Iterator[Problem]:
+    """Yield kernels of packed rows where rows are padded."""
+    for role, engines in tables.engines.roles.items():
+        train, path = engines.train, ("engines", role, "train")
+        if train.packing == "padded" and train.attention not in ("auto", "sdpa"):
+            yield Problem(
+                (*path, "attention"),
+                f"`{dotted((*path, 'attention'))}` = {as_toml(train.attention)} is of packed rows; "
+                '`packing` is "padded"',
+                hint="leave one of them out",
+                against=((*path, "packing"),),
+            )
+
+
 def _offloads(tables: Tables) -> Iterator[Problem]:
     """Yield what is to be in host memory and can't be taken there."""
     for role, engines in tables.engines.roles.items():
@@ -268,6 +282,7 @@ RULES = (
     _schedule,
     _completion_lengths,
     _engine_options,
+    _kernels,
     _offloads,
     _workload_lengths,
     _unknown_roles,

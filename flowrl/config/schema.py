@@ -84,6 +84,13 @@ class TrainerTable:
     """Most tokens, prompt and completion, in a forward pass; it bounds memory, not results."""
     packing: Literal["packed", "padded"] | None = None
     """Layout of a microbatch; padded on a CPU and packed on a GPU if not given."""
+    attention: Literal["auto", "flash_attn", "varlen", "flex", "sdpa"] = "auto"
+    """Kernel of attention. `flash_attn` (the package), `varlen` and `flex` (torch's) are of packed
+    rows on GPUs, the first two in bfloat16; `sdpa` has a mask of each token with each. `auto`: the
+    first of them that is there and right for the model, in this order."""
+    compile: bool = False
+    """Layers are compiled by torch, once for any number of tokens: less time and memory in each
+    step, and a minute before the first."""
     checkpointing: bool = False
     """Layers keep their input only, and run forward again before their backward: less memory, more
     time, the same results."""

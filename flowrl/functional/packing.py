@@ -49,21 +49,41 @@ def pack(sequences: Ragged, *, ignore_index: int = -100) -> Packed:
     )
 
 
-def packed_attention(q: Tensor, k: Tensor, v: Tensor, cu_seqlens: Tensor) -> Tensor:
-    """Return causal softmax(q k / sqrt(channel)) v inside each packed sequence.
+def packed_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    cu_seqlens: Tensor,
+    *,
+    scale: float | None = None,
+    window: int | None = None,
+    softcap: float | None = None,
+) -> Tensor:
+    """Return causal softmax(q k * scale) v inside each packed sequence.
 
-    Its mask is token by token: it is for short packs.
+    Its scores are of each token with each: it is for short packs.
 
     Args:
-        q: f32[..., token, channel].
-        k: f32[..., token, channel].
-        v: f32[..., token, channel].
+        q: f32[..., head, token, channel].
+        k: f32[..., key_head, token, channel]; as many heads, or each for several neighbours of q.
+        v: f32[..., key_head, token, channel].
         cu_seqlens: i64[sequence + 1], where each sequence starts, and the end.
+        scale: 1 / sqrt(channel) if not given.
+        window: newest tokens that a token sees, itself among them; all if not given.
+        softcap: scores s become softcap * tanh(s / softcap) (Gemma Team 2024, arXiv:2408.00118).
 
     Returns:
-        f32[..., token, channel].
+        f32[..., head, token, channel].
     """
     position = torch.arange(q.shape[-2], device=q.device)
     sequence = torch.searchsorted(cu_seqlens.to(position.dtype), position, right=True)
-    seen = (sequence[:, None] == sequence) & (position[:, None] >= position)
-    return torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=seen)
+    behind = position[:, None] - position
+    seen = (sequence[:, None] == sequence) & (behind >= 0)
+    if window is not None:
+        seen &= behind < window
+    if k.shape != q.shape:
+        k, v = (x.repeat_interleave(q.shape[-3] // x.shape[-3], -3) for x in (k, v))
+    scores = q @ k.mT * (q.shape[-1] ** -0.5 if scale is None else scale)
+    if softcap is not None:
+        scores = softcap * torch.tanh(scores / softcap)
+    return scores.masked_fill(~seen, -torch.inf).softmax(-1) @ v

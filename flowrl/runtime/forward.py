@@ -2,21 +2,21 @@
 
 import json
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 import attrs
 import torch
 from torch import Tensor, nn
 
 from flowrl.errors import EngineError
-from flowrl.functional.packing import pack
+from flowrl.functional.packing import Packed, pack
 from flowrl.functional.ragged import Ragged
+from flowrl.runtime.attention import Packing
 from flowrl.runtime.engine import Outputs, Sequences
 from flowrl.runtime.heads import CLASSES, head_module
+from flowrl.runtime.kernels import row_starts
 from flowrl.runtime.language import LANGUAGE, full_precision, language_outputs
 from flowrl.runtime.places import ranges
-
-Packing = Literal["packed", "padded"]
 
 PER_ROW = ("rewards", "end_values")
 
@@ -26,12 +26,12 @@ class InputLines:
     """Sequences as a model reads them.
 
     input_ids: i64[line, position]; one line a row, right-padded, or one line of all rows.
-    position_ids: i64[line, position], restarting at each row; None where a line is a row.
+    packed: where rows lie on the one line; None where a line is a row.
     starts: i64[row], the place of each row's first response token in the flattened lines.
     """
 
     input_ids: Tensor
-    position_ids: Tensor | None
+    packed: Packed | None
     starts: Tensor
 
 
@@ -58,9 +58,9 @@ def forward_outputs(
             token_rewards: f[row, token], the head's number at token t.
             rewards: f[row], the head's number at the row's last token.
         temperature: above 0.
-        packing: "packed" puts all rows on one line, where position ids that restart make
-            transformers mask attention by row; "padded" makes one right-padded line a row, where
-            causal attention alone hides the padding. Both give the same numbers.
+        packing: "packed" puts all rows on one line, where attention is told where rows start, or
+            transformers masks it by position ids that restart; "padded" makes one right-padded
+            line a row, where causal attention alone hides the padding. Both give the same numbers.
 
     Returns:
         The outputs by name, packed over tokens as `batch.tokens` is.
@@ -74,8 +74,9 @@ def forward_outputs(
     lines = (lay_packed if packing == "packed" else lay_padded)(batch)
     device = next(model.parameters()).device
     inputs: dict[str, Any] = {"input_ids": lines.input_ids.to(device), "use_cache": False}
-    if lines.position_ids is not None:
-        inputs["position_ids"] = lines.position_ids.to(device)
+    if lines.packed is not None:
+        inputs["position_ids"] = lines.packed.position_ids[None].to(device)
+        inputs |= row_starts(model, lines.packed, device)
     lengths = batch.tokens.lengths[-1]
     at = ranges(lines.starts, lengths).to(device)  # the place of each response token
     last = (lines.starts + lengths - 1).to(device)
@@ -100,18 +101,6 @@ class Forward(nn.Module):
         """Return the named outputs, differentiable."""
         made = forward_outputs(self.model, batch, outputs, temperature, packing)
         return {name: x.clone() for name, x in made.items()}  # FSDP2 wants no views
-
-
-def keeps_rows_apart(model: nn.Module) -> bool:
-    """Whether rows on one line do not see each other: a row said twice has the same states twice.
-
-    Models that do not place tokens by position ids, as Bloom's linear biases, are not masked.
-    """
-    said = torch.tensor([[0, 1, 2, 0, 1, 2]], device=next(model.parameters()).device)
-    with torch.no_grad():
-        out = model.base_model(input_ids=said, position_ids=said, use_cache=False)  # type: ignore[operator]
-    first, second = out.last_hidden_state[0].chunk(2)
-    return torch.allclose(first, second, rtol=1e-3, atol=1e-3)
 
 
 def is_language(model: nn.Module) -> bool:
@@ -157,7 +146,7 @@ def lay_packed(batch: Sequences) -> InputLines:
     lengths = contexts + tokens
     begins = lengths.cumsum(0) - lengths
     packed = pack(Ragged(write(batch, begins, int(lengths.sum())), (lengths,)))
-    return InputLines(packed.input_ids[None], packed.position_ids[None], begins + contexts)
+    return InputLines(packed.input_ids[None], packed, begins + contexts)
 
 
 def write(batch: Sequences, begins: Tensor, size: int) -> Tensor:

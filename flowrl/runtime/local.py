@@ -182,6 +182,8 @@ def _engine(role: str, setup: RoleSetup, uses: Uses, ranks: Ranks) -> Any:
         head=uses.head,
         tokens_per_microbatch=setup.options.tokens_per_microbatch,
         packing=setup.options.packing,
+        attention=setup.options.attention,
+        compiled=setup.options.compile,
         role=role,
         **together,
     )

@@ -8,8 +8,9 @@ from torch import Tensor
 
 from flowrl.functional.lengths import as_many, balance, micro_batches
 from flowrl.functional.ragged import Ragged
+from flowrl.runtime.attention import Packing
 from flowrl.runtime.engine import Outputs, Sequences
-from flowrl.runtime.forward import PER_ROW, Packing
+from flowrl.runtime.forward import PER_ROW
 from flowrl.runtime.places import children, take_rows
 
 

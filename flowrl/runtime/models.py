@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from flowrl.errors import EngineError
 from flowrl.ops.model import Head
 from flowrl.runtime.heads import CLASSIFIERS, check_classifier, class_of, head_names
+from flowrl.runtime.kernels import register
 from flowrl.runtime.lora import Lora, add_adapter, has_adapter, trained_names
 from flowrl.runtime.value_head import add_value_head
 
@@ -86,6 +87,7 @@ def load_model(
                 spec.path,
                 config=config,
                 dtype=dtype,
+                attn_implementation=exact_attention(config),
                 output_loading_info=True,
                 ignore_mismatched_sizes=True,  # `check_report` refuses them by name
             )
@@ -110,6 +112,15 @@ def load_model(
     if spec.lora:
         add_adapter(model, spec.lora)
     return _aligned(model).to(spec.device).eval()
+
+
+def exact_attention(config: transformers.PreTrainedConfig) -> str | None:
+    """Return what transformers shall attend by; None leaves it to transformers, which takes sdpa.
+
+    That caps no scores, and doesn't say so.
+    """
+    softcap = getattr(config.get_text_config(), "attn_logit_softcapping", None)
+    return None if softcap is None else register("capped")
 
 
 def check_device(spec: ModelSpec) -> None:

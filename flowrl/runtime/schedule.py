@@ -2,12 +2,12 @@
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Literal
+from typing import Literal, get_args
 
 import attrs
 
 from flowrl.errors import EngineError
-from flowrl.runtime.forward import Packing
+from flowrl.runtime.attention import Attention, Packing
 
 SHAPES: Mapping[str, Callable[[float, float], float]] = {
     "constant": lambda share, hold: 1.0,
@@ -36,6 +36,8 @@ class TrainerOptions:
         max_grad_norm: gradients of a larger norm are scaled down to it; inf is off.
         tokens_per_microbatch: context and response tokens that go through the model together.
         packing: how rows lie in a microbatch; by default "padded" on a CPU, "packed" elsewhere.
+        attention: by which kernel; the fastest that is here and right for the model if "auto".
+        compile: layers are compiled by torch.
         checkpointing: layers keep their input only, and run forward again before their backward.
         offload_activations: what checkpointed layers keep is in host memory meanwhile.
         offload_optimizer: AdamW's moments are in host memory but for the time of a step.
@@ -54,6 +56,8 @@ class TrainerOptions:
     max_grad_norm: float = 1.0
     tokens_per_microbatch: int = 4096
     packing: Packing | None = None
+    attention: Attention = "auto"
+    compile: bool = False
     checkpointing: bool = False
     offload_activations: bool = False
     offload_optimizer: bool = False
@@ -71,6 +75,8 @@ class TrainerOptions:
         self._expect("max_grad_norm", self.max_grad_norm > 0, "above 0; inf is off")
         self._expect("tokens_per_microbatch", self.tokens_per_microbatch > 0, "above 0")
         self._expect("packing", self.packing in (None, "packed", "padded"), "packed or padded")
+        known = get_args(Attention)
+        self._expect("attention", self.attention in known, f"one of {', '.join(known)}")
         self._expect("start_step", self.start_step >= 0, "at least 0")
         if self.schedule != "constant":
             needed = f"the number of steps for a {self.schedule} schedule"

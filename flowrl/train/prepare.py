@@ -57,6 +57,8 @@ def role_setup(run: RunFile, role: str) -> RoleSetup:
             total_steps=run.train.steps,
             tokens_per_microbatch=train.tokens_per_microbatch,
             packing=train.packing,
+            attention=train.attention,
+            compile=train.compile,
             checkpointing=train.checkpointing,
             offload_activations=train.offload_activations,
             offload_optimizer=train.offload == "optimizer",

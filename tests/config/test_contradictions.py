@@ -103,6 +103,22 @@ help: set `shard = "fsdp2"`, or `offload = "optimizer"`\
     assert load(train + "shard = 'fsdp2'\n").engines.role("policy").train.offload == "all"
 
 
+def test_a_kernel_of_packed_rows_where_rows_are_padded(error_of, load):
+    train = "[engines.policy.train]\npacking = 'padded'\n"
+
+    assert error_of(train + "attention = 'varlen'\n") == snapshot("""\
+`engines.policy.train.attention` = "varlen" is of packed rows; `packing` is "padded"
+  run.toml:22
+   22 | attention = 'varlen'
+        ^^^^^^^^^
+  run.toml:21
+   21 | packing = 'padded'
+        ^^^^^^^
+help: leave one of them out\
+""")
+    load(train + "attention = 'sdpa'\n")
+
+
 def test_activations_in_host_memory_that_nothing_keeps(error_of):
     assert error_of("[engines.policy.train]\noffload_activations = true\n") == snapshot("""\
 `engines.policy.train.offload_activations` is for what checkpointed layers keep; `checkpointing` is false

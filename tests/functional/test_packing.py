@@ -1,3 +1,5 @@
+import math
+
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -31,3 +33,15 @@ def test_packed_attention_is_that_of_each_sequence_alone(lengths, seed):
         for part in qkv.split(lengths, dim=1)
     ]
     torch.testing.assert_close(out, torch.cat(alone))
+
+
+def test_packed_attention_by_hand():
+    """Two heads of one key; scores 1 and 2, capped 2 tanh(s / 2); the third token sees two."""
+    q, k = torch.ones(2, 3, 1), torch.tensor([[[0.0], [1.0], [2.0]]])
+
+    out = packed_attention(q, k, k, torch.tensor([0, 3]), scale=1.0, window=2, softcap=2.0)
+
+    low, high = (math.exp(2 * math.tanh(score / 2)) for score in (1, 2))
+    expected = torch.tensor([0, low / (1 + low), (low + 2 * high) / (low + high)])
+
+    torch.testing.assert_close(out, expected.expand(2, 3)[..., None])

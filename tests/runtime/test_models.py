@@ -131,6 +131,17 @@ def test_a_head_of_one_number_serves_every_role_whatever_it_was_saved_as(
     assert caplog.records == []
 
 
+def test_scores_are_capped_where_the_model_caps_them(model_folder):
+    model = load_model(ModelSpec(model_folder("gemma2")))
+    said = torch.tensor([[5, 6, 7, 8]])
+    before = model(said).logits
+
+    for layer in model.model.layers:
+        layer.self_attn.attn_logit_softcapping = 0.1
+
+    assert (model(said).logits - before).abs().max() > 1e-3
+
+
 def test_a_type_without_a_class_for_the_head_gets_the_other_classifiers(model_folder, tmp_path):
     model = load_model(ModelSpec(model_folder("opt")), "value")
     torch.nn.init.ones_(model.score.weight)

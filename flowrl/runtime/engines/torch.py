@@ -66,6 +66,8 @@ class TorchTrainer(TorchScorer):
             head=head,
             tokens_per_microbatch=options.tokens_per_microbatch,
             packing=options.packing,
+            attention=options.attention,
+            compiled=options.compile,
             role=role,
             ranks=ranks,
             fsdp=fsdp,

@@ -7,12 +7,13 @@ import attrs
 import torch
 from torch import Tensor, nn
 
-from flowrl.errors import EngineError
 from flowrl.ops.model import Head
+from flowrl.runtime.attention import Attention, Packing, choose_attention
 from flowrl.runtime.engine import Outputs, Sequences
-from flowrl.runtime.forward import Forward, Packing, keeps_rows_apart
+from flowrl.runtime.forward import Forward
 from flowrl.runtime.fsdp2 import chunk, laid_as, shard, units, whole
 from flowrl.runtime.language import full_precision
+from flowrl.runtime.layers import compile_layers
 from flowrl.runtime.lora import adapter_off, copied, widen
 from flowrl.runtime.microbatches import Microbatch, split_rows, whole_batch
 from flowrl.runtime.models import ModelSpec, load_model, weights_of
@@ -33,15 +34,17 @@ class TorchScorer:
         spec: the model.
         head: the head that the role needs, where the spec has none.
         tokens_per_microbatch: how many tokens, context and response, go forward together.
-        packing: how rows lie in a microbatch; by default "padded" on a CPU, "packed" elsewhere
-            if the model keeps packed rows apart.
+        packing: how rows lie in a microbatch; see `choose_attention`.
+        attention: by which kernel; the fastest that is here and right for the model if "auto".
+        compiled: layers are compiled.
         role: the model's name in the program, for messages.
-        model: the model itself, if it need not be loaded.
+        model: the model itself, if it need not be loaded, attends and is compiled already.
         ranks: this process and those that run the model with it.
         fsdp: how its weights are divided over them; every rank has all if not given.
 
     Raises:
-        EngineError: "packed" was asked of a model that lets packed rows see each other.
+        EngineError: the packing or the attention that is asked for is not there for the model; or
+            its layers are to be compiled, and it has none.
     """
 
     def __init__(
@@ -51,6 +54,8 @@ class TorchScorer:
         head: Head | None = None,
         tokens_per_microbatch: int = 4096,
         packing: Packing | None = None,
+        attention: Attention = "auto",
+        compiled: bool = False,
         role: str = "model",
         model: nn.Module | None = None,
         ranks: Ranks = ALONE,
@@ -66,11 +71,16 @@ class TorchScorer:
             widen(self.model)
         numbers = sum(parameter.numel() for parameter in self.model.parameters())
         ranks.agree(f"{numbers} parameters of `{role}`")
-        self.packing = self._choose(packing)
+        if model is None:
+            packing = choose_attention(self.model, spec, attention, packing, role)
+        self.packing: Packing = packing or "padded"
+        self.attention, self.compiled = attention, compiled
         self.call = Forward(self.model)
         if self.fsdp:
             with ranks.together(f"`{role}`, to be divided"):
                 shard(self.call, self.model, self.fsdp, ranks, spec.device)
+        if compiled and model is None:
+            compile_layers(self.model, role)
 
     def forward(self, batch: Sequences, outputs: Sequence[str], temperature: float) -> Outputs:
         """Return the named outputs, without gradient."""
@@ -109,6 +119,8 @@ class TorchScorer:
             head=self.head,
             tokens_per_microbatch=self.budget,
             packing=self.packing,
+            attention=self.attention,
+            compiled=self.compiled,
             role=self.role,
             model=None if self.fsdp else copied(self.model),
             ranks=self.ranks,
@@ -123,18 +135,6 @@ class TorchScorer:
     def base(self) -> "Base":
         """Return the model without its adapter, as a frozen one; it takes no memory."""
         return Base(self)
-
-    def _choose(self, packing: Packing | None) -> Packing:
-        if packing == "padded" or (packing is None and self.spec.device == "cpu"):
-            return "padded"
-        if keeps_rows_apart(self.model):
-            return "packed"
-        if packing is None:
-            return "padded"
-        raise EngineError(
-            f"{self.role}: a {type(self.model).__name__} lets packed rows see each other",
-            hint='leave packing out, or set packing = "padded"',
-        )
 
     def _split(self, batch: Sequences) -> list[Microbatch]:
         return split_rows(batch, self.budget, self.packing, self.ranks.index, self.ranks.count)

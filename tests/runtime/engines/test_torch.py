@@ -1,10 +1,12 @@
 import math
+from functools import partial
 from unittest import mock
 
 import attrs
 import pytest
 import torch
 from inline_snapshot import snapshot
+from torch._dynamo.utils import counters
 from torch.autograd.graph import save_on_cpu
 from torch.testing import assert_close
 
@@ -13,7 +15,10 @@ from flowrl.functional.ragged import Ragged
 from flowrl.runtime.engine import Sequences
 from flowrl.runtime.engines.torch import TorchTrainer
 from flowrl.runtime.engines.torch_scorer import TorchScorer
+from flowrl.runtime.kernels import register
+from flowrl.runtime.layers import compile_layers
 from flowrl.runtime.models import ModelSpec
+from flowrl.runtime.places import take_rows
 from flowrl.runtime.schedule import TrainerOptions
 from tests.runtime.engines.losses import (
     PLAIN,
@@ -66,6 +71,60 @@ def test_two_passes_give_the_gradient_of_one(model_folder, batch):
         after.append(trainer.weights())
 
     assert_close(after[0], after[1], rtol=0, atol=1e-12)
+
+
+def test_a_frozen_copy_attends_as_what_is_trained(model_folder, batch):
+    trainer = trainer_of(model_folder("llama"), packing="packed")
+    trainer.model.set_attn_implementation(register("plain"))
+
+    copy = trainer.snapshot()
+
+    found = [each.forward(batch, ["logprobs"], 1.0) for each in (copy, trainer)]
+    assert_close(found[0], found[1], rtol=0, atol=0)
+    assert copy.model.config._attn_implementation == "packed_plain"
+
+
+def some_of(batch, rows):
+    """Return some rows of a batch."""
+    rows = torch.tensor(rows)
+    return Sequences(take_rows(batch.context, rows), take_rows(batch.tokens, rows))
+
+
+@pytest.mark.filterwarnings("ignore")  # torch warns itself as it compiles
+@pytest.mark.parametrize("options", [{"packing": "packed"}, {"checkpointing": True}])
+def test_compiled_layers_give_the_same_and_are_compiled_once(
+    model_folder, batch, options, monkeypatch
+):
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))
+    names = ("token mean", "token mean in two passes", "batch statistic")
+    rows = [batch, some_of(batch, [0, 2, 4]), some_of(batch, [1, 5])]
+    torch.compiler.reset()
+    counters.clear()
+    after, graphs = [], counters["stats"]
+    for on in (False, True):
+        trainer = trainer_of(model_folder("llama"), compile=on, **options)
+        for step, (name, some) in enumerate(zip(names, rows, strict=True)):
+            loss, outputs = losses(some)[name]
+            trainer.update(some, outputs, 1.0, loss, step)
+        copy = trainer.snapshot()
+        trainer.update(some, outputs, 1.0, loss, step + 1)
+        after.append([copy.forward(batch, outputs, 1.0), trainer.weights()])
+
+    assert_close(after[1], after[0], rtol=0, atol=1e-12)
+    assert graphs["unique_graphs"] == 3  # with gradients, without, and of what has none
+
+
+def test_a_model_without_layers_is_not_compiled(model_folder):
+    scorer = TorchScorer(ModelSpec(model_folder("llama")))
+    scorer.model._no_split_modules = None
+
+    with pytest.raises(EngineError) as error:
+        compile_layers(scorer.model, "policy")
+
+    assert str(error.value) == snapshot("""\
+policy: transformers names no layers in a LlamaForCausalLM to compile
+help: leave `compile` out\
+""")
 
 
 def test_checkpointed_layers_run_again_and_give_the_same(model_folder, batch):
