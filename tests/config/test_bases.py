@@ -27,7 +27,9 @@ def test_a_model_of_the_same_folder_is_the_base(load):
 def test_an_adapter_has_no_layout_beside_models_that_have(load):
     pools = '[cluster]\nexecutor = "ray"\n[cluster.pools.all]\nworkers = 2\nroles = ["policy"]\n'
     other = '[cluster.pools.rest]\nworkers = 2\nroles = ["reference"]\n'
-    shard = '[engines.policy.train]\nshard = "fsdp2"\n[cluster.pools.rest.layouts]\nreference = "dp2"\n'
+    shard = (
+        '[engines.policy.train]\nshard = "fsdp2"\n[cluster.pools.rest.layouts]\nreference = "dp2"\n'
+    )
 
     cluster = cluster_of(load(LORA + pools + other + shard))
 

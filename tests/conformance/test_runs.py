@@ -5,6 +5,7 @@ import pytest
 from flowrl.errors import EngineError
 from flowrl.runtime.engines import vllm
 from flowrl.runtime.engines.vllm import VLLMGenerator
+from flowrl.runtime.engines.vllm_adapter import Adapters
 from tests.train.conftest import SCORED, Folder, make_model, make_tokenizer  # noqa: F401
 
 from .conftest import MISSING
@@ -18,6 +19,7 @@ max_tokens = 6
 vllm = { kv_cache_gib = 0.1 }
 """
 LIMIT = "train.max_logprob_mismatch=0.01"
+ADAPTER = ("models.policy.lora.rank=4", "optimizer.learning_rate=0.03", LIMIT)
 
 
 @pytest.fixture(scope="module")
@@ -81,3 +83,27 @@ def test_a_fault_stops_the_run_at_the_first_samples_it_is_in(folder, monkeypatch
 
     with pytest.raises(EngineError, match=rf"policy/logprob_gap_max is .* at step {step}; at most"):
         run(folder, "optimizer.learning_rate=0.01", LIMIT)
+
+
+def test_a_run_samples_with_the_adapter_that_it_trains(folder):
+    records = run(folder, "train.steps=6", *ADAPTER)
+
+    assert max(record["policy/logprob_gap_max"] for record in records) < 1e-3
+
+
+def stale_adapter(monkeypatch):
+    monkeypatch.setattr(Adapters, "load", lambda self, weights: None)
+
+
+def missing_adapter(monkeypatch):
+    monkeypatch.setattr(Adapters, "ready", lambda self: None)
+
+
+@pytest.mark.parametrize("fault", [stale_adapter, missing_adapter])
+def test_an_adapter_that_is_not_sampled_with_stops_the_run_once_it_matters(
+    folder, monkeypatch, fault
+):
+    fault(monkeypatch)
+
+    with pytest.raises(EngineError, match=r"policy/logprob_gap_max is .* at step 2; at most"):
+        run(folder, *ADAPTER)

@@ -10,6 +10,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from flowrl.errors import EngineError
 from flowrl.runtime.checks import broken, check_prompts, check_sampling, limits_of
 from flowrl.runtime.engine import Completion, Request, Sampling
+from flowrl.runtime.engines.vllm_adapter import Adapters, settings
 from flowrl.runtime.engines.vllm_process import (
     import_vllm,
     keep_groups,
@@ -17,6 +18,7 @@ from flowrl.runtime.engines.vllm_process import (
     own_world,
     quiet,
 )
+from flowrl.runtime.lora import add_adapter
 from flowrl.runtime.models import (
     DTYPES,
     ModelSpec,
@@ -82,6 +84,7 @@ class VLLMGenerator:
         self.eager = on_cpu if enforce_eager is None else enforce_eager
         self.vllm = import_vllm()
         self.llm = self._start(
+            **settings(spec.lora),
             max_model_len=max_model_len,
             gpu_memory_utilization=gpu_memory_utilization,
             kv_cache_memory_bytes=None if cache is None else int(cache * 2**30),
@@ -91,7 +94,8 @@ class VLLMGenerator:
         )
         keep_groups(self.llm)
         self.llm.llm_engine.output_processor.tokenizer = tokenizer
-        self.outline = outline(spec.path)
+        self.outline = outline(spec)
+        self.adapters = Adapters(self.llm, self.outline, spec.path)
 
     def _start(self, **given: Any) -> Any:
         try:
@@ -113,7 +117,7 @@ class VLLMGenerator:
             ) from error
 
     def load(self, weights: Mapping[str, Tensor], version: int) -> None:
-        """Copy new weights into vLLM's own tensors; a value head's are left out.
+        """Copy new weights into vLLM's own tensors, or add an adapter; a value head is left out.
 
         Raises:
             EngineError: a tensor is unknown, missing or of another shape.
@@ -121,10 +125,12 @@ class VLLMGenerator:
         weights = without_value_head(weights)
         check_weights(self.outline, weights, shapes_of(self.outline))
         with quiet():
-            self.llm.collective_rpc(
-                "reload_weights", kwargs={"weights_iterator": iter(weights.items())}
-            )
-            self.llm.apply_model(repack_tied)
+            if self.spec.lora:
+                self.adapters.load(weights)
+            else:
+                pairs = {"weights_iterator": iter(weights.items())}
+                self.llm.collective_rpc("reload_weights", kwargs=pairs)
+                self.llm.apply_model(repack_tied)
         self.version, self.loads = version, self.loads + 1
 
     def stored(self) -> dict[str, Tensor]:
@@ -192,8 +198,11 @@ class VLLMGenerator:
         """Return vLLM's own results; an engine that has failed would wait for ever."""
         if self.llm.llm_engine.has_unfinished_requests():
             raise EngineError("vLLM has failed before", hint="start the run again")
+        adapter = self.adapters.ready()
         try:
-            made: list[Any] = self.llm.generate(prompts, asked, use_tqdm=False)
+            made: list[Any] = self.llm.generate(
+                prompts, asked, lora_request=adapter, use_tqdm=False
+            )
         except Exception as error:
             raise EngineError(f"vLLM failed: {type(error).__name__}: {error}") from error
         return made
@@ -235,10 +244,13 @@ class VLLMGenerator:
         return Completion(tokens, logprobs, truncated=made.finish_reason == "length")
 
 
-def outline(path: str) -> Any:
+def outline(spec: ModelSpec) -> Any:
     """Return a language model without storage: it tells the names and shapes of its weights."""
     with torch.device("meta"):
-        return AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(path))
+        model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(spec.path))
+        if spec.lora:
+            add_adapter(model, spec.lora)
+    return model
 
 
 def repack_tied(model: Any) -> None:
