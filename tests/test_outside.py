@@ -5,16 +5,19 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
 from flowrl.compiler.cluster import Cluster
+from flowrl.config.structure import structure
 from flowrl.errors import Location
 from flowrl.ir.builder import GraphBuilder, Rewriter
 from flowrl.ir.graph import Graph
 from flowrl.ir.types import f32
 from flowrl.ops.move import Transfer
+from flowrl.rewards.server import ServerSpec
 from tests.train.conftest import make_model, model, records  # noqa: F401
 
 ROOT = Path(__file__).parents[1]
@@ -86,3 +89,13 @@ def test_the_pass_that_the_guide_shows_is_one():
     made = names["drop_transfers_home"](builder.finish([("y", away)]), Cluster())
 
     assert [node.op for node in made.nodes] == [Transfer("a", "b")]
+
+
+def test_the_servers_of_rewards_that_the_docs_show_are_sound():
+    (shown,) = (text for text in FENCES if "[reward.judge]" in text)
+
+    tables = tomllib.loads(shown)["reward"]
+
+    specs = [structure(ServerSpec, table, ("reward", name)) for name, table in tables.items()]
+    assert [spec.kind for spec in specs] == ["json", "classify", "chat"]
+    assert sorted(specs[2].takes.needed) == ["answer", "question"]

@@ -242,10 +242,12 @@ def _evaluation(tables: Tables) -> Iterator[Problem]:
 
 def _rewards_of_two_kinds(tables: Tables) -> Iterator[Problem]:
     for name, table in tables.reward.functions.items():
-        if "model" in table and "function" in table:
+        others = [kind for kind in ("http", "model") if kind in table]
+        if "function" in table and others:
+            what = {"http": "a server", "model": "a model"}[others[0]]
             yield Problem(
-                ("reward", name, "model"),
-                f"`reward.{name}` names both a model and a function",
+                ("reward", name, others[0]),
+                f"`reward.{name}` names both {what} and a function",
                 hint="leave one of them out; two rewards have two names",
                 against=(("reward", name, "function"),),
             )

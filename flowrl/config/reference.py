@@ -25,8 +25,8 @@ other are errors that name the key, its line and what would be right, before any
 - `--set a.b=value` replaces or adds a key: `--set train.steps=10`. A value that isn't TOML is a
   string.
 - Relative paths start at the run file's folder.
-- `<role>` is the name of a model in the program; `<pool>`, `<function>` and `<model>` are names
-  of your choice.
+- `<role>` is the name of a model in the program; `<pool>`, `<function>`, `<server>` and `<model>`
+  are names of your choice.
 - Keys in `[optimizer]` hold for every role, keys in `[optimizer.<role>]` for one. `[eval.data]`
   has those of `[data]` wherever it has none of its own. A program with several data inputs has
   a table `[data.<input>]` for each.
@@ -47,7 +47,7 @@ def reference(classes: Mapping[str, type]) -> str:
 
     Args:
         classes: the class behind a table that this package leaves open, by its header:
-            `data`, `reward.<function>`.
+            `data`, `reward.<function>`, `reward.<server>`.
     """
     parts = [INTRODUCTION]
     for field in attrs.fields(Tables):
@@ -62,6 +62,7 @@ def _sections(header: str, annotation: Any, classes: Mapping[str, type]) -> Iter
     yield _section(header, cls)
     if cls is RewardTable:
         yield _section("reward.<model>", RewardModelTable)
+        yield from _sections("reward.<server>", None, classes)
     for field in attrs.fields(cls):
         if _table_class(field.type) in cls.__mro__:
             continue  # the keys of [optimizer.<role>] are those of [optimizer]

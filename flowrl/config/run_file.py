@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from inspect import Signature
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeGuard, TypeVar
 
 import attrs
 import tomlkit
@@ -161,18 +161,18 @@ def load_run_file(path: str | Path, sets: Iterable[str] = ()) -> RunFile:
 
 
 def _spell_out_rewards(tables: Table) -> Table:
-    """Write `[reward] name = "path.py:f"` as the table that it is short for."""
+    """Write `[reward] name = "path.py:f"`, or "http://…", as the table that it is short for."""
     reward = tables.get("reward")
     if not isinstance(reward, dict):
         return tables
     spelt = {
-        key: {"function": value} if _is_function(key, value) else value
+        key: {"http" if "://" in value else "function": value} if _is_given(key, value) else value
         for key, value in reward.items()
     }
     return tables | {"reward": spelt}
 
 
-def _is_function(key: str, value: object) -> bool:
+def _is_given(key: str, value: object) -> TypeGuard[str]:
     names = [field.name for field in attrs.fields(RewardTable)]
     return key not in names and isinstance(value, str) and ":" in value
 

@@ -185,20 +185,27 @@ class ClusterTable:
 class RewardTable:
     """The rewards. Every other key names one, as the program's `ops.score("name", …)` does.
 
-    `name = "path.py:function"` is short for a table with that `function`. A table with `model`
-    instead is of a reward that a model gives.
+    `name = "path.py:function"` is short for a table with that `function`, and `name = "http://…"`
+    for one with that `http`. A table with `model` is of a reward that a model of this run gives,
+    one with `http` of a reward that a server gives.
     """
 
     on_reward_error: Literal["fail", "drop_group", "score_zero"] = "fail"
-    """What follows if a reward raises, takes too long or returns no number."""
+    """What follows if a reward raises, takes too long or gives no number."""
     workers: Positive = 1
     """Worker processes that call reward functions."""
     functions: dict[str, Table] = attrs.field(factory=dict, metadata={OPEN_TO: dict})
 
     @property
     def models(self) -> list[str]:
-        """The names of the rewards that models give."""
-        return [name for name, table in self.functions.items() if "model" in table]
+        """The names of the rewards that models give; a server's model is its own."""
+        tables = self.functions.items()
+        return [name for name, table in tables if "model" in table and "http" not in table]
+
+    @property
+    def servers(self) -> list[str]:
+        """The names of the rewards that servers give."""
+        return [name for name, table in self.functions.items() if "http" in table]
 
     @property
     def drops_failed(self) -> bool:

@@ -14,6 +14,7 @@ from flowrl.errors import RewardError
 from flowrl.ir.graph import Graph
 from flowrl.report.subject import is_run_file, subject
 from flowrl.rewards.resolve import resolve
+from flowrl.rewards.server import ServerSpec
 from flowrl.rewards.spec import RewardSpec
 from flowrl.stages import Traced
 
@@ -42,7 +43,9 @@ def _run_file(given: str, sets: Sequence[str]) -> list[str]:
     for key in check_inputs(run, traced.inputs).values():
         run.structure(DataSpec, key)
     for name in run.reward.functions:
-        if name not in run.roles:
+        if name in run.reward.servers:
+            run.structure(ServerSpec, f"reward.{name}")
+        elif name not in run.roles:
             _find_functions(run, name)
     if run.eval is not None:
         run.structure(DataSpec, "eval.data")

@@ -1,1 +1,1 @@
-"""Reward functions, called in worker processes under a time limit."""
+"""Reward functions, called in worker processes under a time limit, and servers of rewards."""

@@ -1,4 +1,4 @@
-"""One call of a reward function, and the check of what it returns."""
+"""One call of a reward function, and the check of the scores that it or a server gives."""
 
 import math
 import numbers
@@ -13,17 +13,30 @@ import attrs
 from flowrl import user_file
 from flowrl.errors import Location
 
-Kind = Literal["exception", "timeout", "not_a_number", "wrong_count", "wrong_type"]
+Kind = Literal[
+    "exception",
+    "timeout",
+    "not_a_number",
+    "wrong_count",
+    "wrong_type",
+    "unanswered",
+    "refused",
+    "denied",
+    "unreadable",
+    "no_number",
+]
+"""The last five are of servers: no answer after all attempts; a status that a completion may be to
+blame for, and one that none is; an answer without scores, and a judge's without a number."""
 
 LONGEST_TEXT = 500
-"""Characters of an exception's text that are told."""
+"""Characters of an exception's or an answer's text that are told."""
 
 IMPORTER = user_file.__file__
 
 
 @attrs.frozen
 class Fault:
-    """Why there is no score. `text` goes on from "the function"; `source` is where it raised."""
+    """Why there is no score. `text` goes on from "the function"; `source` is where that raised."""
 
     kind: Kind
     text: str
@@ -37,18 +50,22 @@ Reply = list[float | Fault] | Fault
 def call(function: Callable[..., Any], arguments: Mapping[str, Any], count: int) -> Reply:
     """Score `count` completions in one call. Whatever the function does, a reply comes back."""
     try:
-        result = function(**arguments)
-        items = result.tolist() if hasattr(result, "tolist") else result
-        if not isinstance(items, list | tuple):
-            return Fault("wrong_type", f"returned {_typed(result)}, not a list of {count} numbers")
-        if len(items) != count:
-            return Fault(
-                "wrong_count",
-                f"returned {counted(len(items), 'score')} for {counted(count, 'completion')}",
-            )
-        return [_number(item) for item in items]
+        return checked(function(**arguments), count)
     except (Exception, SystemExit) as error:
         return Fault("exception", f"raised {described(error)}", raised_at(error))
+
+
+def checked(result: Any, count: int) -> Reply:
+    """Return what was given for `count` completions as scores, or why it is none."""
+    items = result.tolist() if hasattr(result, "tolist") else result
+    if not isinstance(items, list | tuple):
+        return Fault("wrong_type", f"returned {_typed(result)}, not a list of {count} numbers")
+    if len(items) != count:
+        return Fault(
+            "wrong_count",
+            f"returned {counted(len(items), 'score')} for {counted(count, 'completion')}",
+        )
+    return [_number(item) for item in items]
 
 
 def counted(count: int, noun: str) -> str:
@@ -58,7 +75,11 @@ def counted(count: int, noun: str) -> str:
 
 def described(error: BaseException) -> str:
     """Return the exception's type and text as a traceback ends with them, cut if very long."""
-    text = "".join(traceback.format_exception_only(error)).strip()
+    return shortened("".join(traceback.format_exception_only(error)).strip())
+
+
+def shortened(text: str) -> str:
+    """Return a text, cut if very long."""
     return text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]}..."
 
 

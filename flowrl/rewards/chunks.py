@@ -11,7 +11,7 @@ from flowrl.rewards.routes import Route
 from flowrl.rewards.scores import Failure, Policy, Scores, is_fatal
 from flowrl.runtime.rows import Row
 
-REPEATED = ("exception", "timeout")
+REPEATED = ("exception", "timeout", "refused")
 """Faults of a call with several completions that one of them may be to blame for."""
 
 
@@ -67,10 +67,10 @@ class Tally:
         }
 
     def settle(self, chunk: Chunk, reply: Reply) -> None:
-        """Take the reply of a call; one that raised or timed out is put back in single ones.
+        """Take the reply of a call; if a completion may be to blame, put it back in single ones.
 
-        One completion may be to blame for that. A list of the wrong length is the function's
-        fault: then all completions of the call have no score.
+        A list of the wrong length, or no answer, is the fault of the function or server: then all
+        completions of the call have no score.
         """
         if isinstance(reply, Fault) and reply.kind in REPEATED and len(chunk.indices) > 1:
             self._repeated.append(chunk.indices)
@@ -91,12 +91,12 @@ class Tally:
         failed = {index for index, _ in faults}
         return Scores(
             [None if isinstance(reply, Fault) else reply for reply in self._replies],
-            [Failure(i, f.kind, f.text, self._function(i), f.source) for i, f in faults],
+            [Failure(i, f.kind, f.text, self._giver(i), f.source) for i, f in faults],
             recovered=sum(failed.isdisjoint(indices) for indices in self._repeated),
         )
 
-    def _function(self, index: int) -> str:
-        return self.route.targets[self.route.value(self.rows[index])].function
+    def _giver(self, index: int) -> str:
+        return self.route.targets[self.route.value(self.rows[index])].giver
 
 
 def _chunks(route: Route, rows: Sequence[Row], batch: int) -> list[Chunk]:

@@ -1,4 +1,4 @@
-"""The processes that call the reward functions."""
+"""The rewards of a run: processes that call functions, and servers that are asked."""
 
 import os
 import pickle
@@ -8,19 +8,24 @@ from pathlib import Path
 from typing import Any, Self
 
 from flowrl.errors import FlowrlError, RewardError, nearest
+from flowrl.rewards.asking import ask
 from flowrl.rewards.call import Fault, Reply, call, described
 from flowrl.rewards.chunks import Chunk, Tally
+from flowrl.rewards.client import Client
 from flowrl.rewards.process import INSIDE, Worker, first_ready
 from flowrl.rewards.resolve import bind, called, columns, name_of, resolve
 from flowrl.rewards.routes import Route, Routes, Target
 from flowrl.rewards.scores import Policy, Scores
+from flowrl.rewards.server import ServerSpec
 from flowrl.rewards.spec import RewardSpec
 from flowrl.rewards.worker import Call, Key, Start, Started
 from flowrl.runtime.rows import Row
 
 
 class RewardPool:
-    """Reward functions, imported and called in worker processes. For one thread at a time.
+    """Reward functions, imported and called in worker processes, and servers of rewards.
+
+    It is for one thread at a time.
 
     A call that raises or is past its time limit (its process is killed and another started) is
     repeated one completion at a time: only the completions that are to blame have no score. Of
@@ -30,29 +35,31 @@ class RewardPool:
     Args:
         specs: the rewards by name.
         workers: how many processes; the scores do not depend on it. With 0 this process calls
-            the functions, under its debugger and without a time limit.
+            the functions, under its debugger and without a time limit. This process asks the
+            servers.
         folder: where the relative paths of the functions start.
 
     Raises:
-        RewardError: a function cannot be found or imported, or does not take its options.
+        RewardError: a function cannot be found or imported, or does not take its options; a
+            server cannot be reached, or lacks its key.
     """
 
-    def __init__(self, specs: Mapping[str, RewardSpec], *, workers: int = 1, folder: Path) -> None:
+    def __init__(
+        self, specs: Mapping[str, RewardSpec | ServerSpec], *, workers: int = 1, folder: Path
+    ) -> None:
         _refuse_inside_worker()
-        self._specs = dict(specs)
-        self._local, remote = _divide(specs) if workers else (_here(specs, folder), {})
+        self._specs = {n: spec for n, spec in specs.items() if isinstance(spec, RewardSpec)}
+        servers = {n: spec for n, spec in specs.items() if isinstance(spec, ServerSpec)}
+        self._clients = _reached(servers)
+        of_functions = _divide(self._specs) if workers else (_here(self._specs, folder), {})
+        self._local, remote = of_functions
         self._imported = [f"`{name}`" for name, _ in remote.values()]
         self._start = _pickled(Start(folder.resolve(), remote), "the rewards' options")
         self._workers = [Worker(self._start) for _ in range(workers if remote else 0)]
         takes = self._started() | {key: columns(f) for key, f in self._local.items()}
         self.routes = Routes(
-            {
-                reward: Route(
-                    spec.by if isinstance(spec.function, Mapping) else None,
-                    {v: Target(called(f), takes[reward, v]) for v, f in spec.functions.items()},
-                )
-                for reward, spec in specs.items()
-            }
+            {name: _route(name, spec, takes) for name, spec in self._specs.items()}
+            | {name: Route(None, {"": _server(spec)}) for name, spec in servers.items()}
         )
         """What rows must have to be scored."""
 
@@ -74,13 +81,19 @@ class RewardPool:
         Raises:
             RewardError: there is no such reward, or a row lacks a column that it needs.
         """
-        if name not in self._specs:
+        if name not in (known := self.routes.of):
             raise RewardError(
-                f"there is no reward `{name}`{nearest(name, self._specs)}",
-                hint=f"the rewards are {', '.join(f'`{n}`' for n in self._specs) or 'none'}",
+                f"there is no reward `{name}`{nearest(name, known)}",
+                hint=f"the rewards are {', '.join(f'`{n}`' for n in known) or 'none'}",
             )
-        batch = self._specs[name].batch
-        tally = Tally(self.routes.of[name], rows, completions, batch, policy)
+        if client := self._clients.get(name):
+            batch = client.spec.completions
+            return ask(client, Tally(known[name], rows, completions, batch, policy))
+        return self._call(
+            name, Tally(known[name], rows, completions, self._specs[name].batch, policy)
+        )
+
+    def _call(self, name: str, tally: Tally) -> Scores:
         self._renew()
         try:
             self._hand_out(name, tally)
@@ -93,7 +106,9 @@ class RewardPool:
         return tally.scores()
 
     def close(self) -> None:
-        """End the processes, and what the functions have started in them."""
+        """End the processes, and what the functions have started in them; leave the servers."""
+        for client in self._clients.values():
+            client.close()
         for worker in self._workers:
             if not worker.ended:
                 worker.kill()
@@ -158,6 +173,31 @@ class RewardPool:
 
     def _replace_ended(self) -> None:
         self._workers = [Worker(self._start) if w.ended else w for w in self._workers]
+
+
+def _reached(servers: Mapping[str, ServerSpec]) -> dict[str, Client]:
+    """Return what asks each server; if one can't be reached, none stays open."""
+    clients: dict[str, Client] = {}
+    try:
+        for name, spec in servers.items():
+            clients[name] = Client(name, spec)
+    except BaseException:
+        for client in clients.values():
+            client.close()
+        raise
+    return clients
+
+
+def _route(reward: str, spec: RewardSpec, takes: Started) -> Route:
+    targets = {
+        value: Target(f"function `{called(function)}`", takes[reward, value])
+        for value, function in spec.functions.items()
+    }
+    return Route(spec.by if isinstance(spec.function, Mapping) else None, targets)
+
+
+def _server(spec: ServerSpec) -> Target:
+    return Target(f"server `{spec.name}`", spec.takes)
 
 
 def _divide(

@@ -11,9 +11,12 @@ from flowrl.runtime.rows import Row
 
 @attrs.frozen
 class Target:
-    """A function's name, for messages, and the columns that it takes."""
+    """What gives a reward, for messages, and the columns that it takes.
 
-    function: str
+    giver: "function `rewards.py:f`", "server `http://host/score`".
+    """
+
+    giver: str
     takes: Columns
 
 
@@ -62,12 +65,12 @@ class Route:
         target = self.targets[self.value(row)]
         missing = sorted(target.takes.needed - row.columns.keys())
         if missing:
-            raise _lacks(row, missing[0], f"the reward function `{target.function}` needs")
+            raise _lacks(row, missing[0], f"the reward {target.giver} needs")
         for text in target.takes.texts:
             if text in row.columns and not (text == "prompts" and row.columns[text] == row.prompt):
                 raise RewardError(
-                    f"the data have a column `{text}`, but the `{text}` that the reward function "
-                    f"`{target.function}` takes are the texts of the run",
+                    f"the data have a column `{text}`, but the `{text}` that the reward "
+                    f"{target.giver} takes are the texts of the run",
                     where=_at(row),
                     hint="give the column another name",
                 )

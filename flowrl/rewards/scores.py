@@ -1,7 +1,7 @@
 """Scores, the rows that have none, and what a run does about those."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import attrs
@@ -13,42 +13,65 @@ from flowrl.runtime.rows import Row
 Policy = Literal["fail", "drop_group", "score_zero"]
 """`on_reward_error` of the run file."""
 
+ALWAYS_FATAL = ("wrong_type", "denied", "unreadable")
+OF_THE_CALL = ("wrong_count", "unanswered", "denied", "unreadable")
+
+ADVICE: Mapping[Kind | Literal["model"], str] = {
+    "exception": "mend the function or the row",
+    "timeout": "raise `time_limit` if the function was only slow",
+    "not_a_number": "return a finite number for every completion",
+    "wrong_count": "return one number for each completion, in their order",
+    "model": "look for an overflow: try another `dtype` of the model",
+    "wrong_type": "return numbers: one int, float, bool or 0-d array for each completion",
+    "unanswered": "look at the server; if it was only busy, raise `time_limit` or `retries`, or "
+    "lower `concurrency` or `batch`",
+    "refused": "mend the row, or what the server takes",
+    "denied": "mend the address, the key or the server",
+    "unreadable": "mend `kind`, or what the server answers",
+    "no_number": "mend `template` or `pattern`, or let the judge write more",
+}
+
 
 @attrs.frozen
 class Failure:
-    """A completion without a score: its index, and what which function or model did.
+    """A completion without a score: its index, and what gave none and why.
 
-    text goes on from "the function"; source is an excerpt of the line that raised.
+    giver: "function `rewards.py:f`"; text goes on from that; source is an excerpt of the line that
+    raised.
     """
 
     index: int
     kind: Kind | Literal["model"]
     text: str
-    function: str
+    giver: str
     source: str = ""
 
 
 @attrs.frozen
 class Scores:
-    """What a reward function says of some completions.
+    """What a reward says of some completions.
 
-    values: one a completion; None where the function failed, or was not called any more.
-    failures: by index, one for each completion that has none because of the function.
+    values: one a completion; None where that failed, or was not asked any more.
+    failures: by index, one for each completion that has none because of it.
     recovered: calls that failed although each of their completions, called alone, did not.
+    retries: times that requests were asked again; None if no server is asked.
     """
 
     values: list[float | None]
     failures: list[Failure]
     recovered: int = 0
+    retries: int | None = None
 
-    def counts(self) -> dict[str, float]:
-        """Return the metrics that keep a failure from vanishing."""
+    def counts(self, name: str) -> dict[str, float]:
+        """Return the metrics that keep a failure of the reward `name` from vanishing."""
         timeouts = sum(failure.kind == "timeout" for failure in self.failures)
-        return {
-            "reward/errors": float(len(self.failures) - timeouts),
-            "reward/timeouts": float(timeouts),
-            "reward/recovered": float(self.recovered),
+        asked_again = {} if self.retries is None else {f"reward/{name}/retries": self.retries}
+        counts = {
+            "reward/errors": len(self.failures) - timeouts,
+            "reward/timeouts": timeouts,
+            "reward/recovered": self.recovered,
         }
+        return {metric: float(count) for metric, count in (counts | asked_again).items()}
 
     def check(self, policy: Policy, rows: Sequence[Row], samples: Sequence[int], step: int) -> None:
         """Raise the first failure that `policy` does not go on from.
@@ -60,7 +83,7 @@ class Scores:
             step: the step of the run.
 
         Raises:
-            RewardError: naming the function, what it did, the row, sample and step.
+            RewardError: naming what failed, what it did, the row, sample and step.
         """
         failure = fatal(policy, self.failures)
         if failure:
@@ -72,7 +95,7 @@ def of_model(name: str, values: Sequence[float]) -> Scores:
     """Return what a reward model gave; one that isn't finite is a failure, as a function's is."""
     kept = [value if math.isfinite(value) else None for value in values]
     failures = [
-        Failure(i, "model", f"gave {value}", name)
+        Failure(i, "model", f"gave {value}", f"model `{name}`")
         for i, value in enumerate(values)
         if kept[i] is None
     ]
@@ -87,28 +110,20 @@ def fatal(policy: Policy, failures: Sequence[Failure]) -> Failure | None:
 def is_fatal(policy: Policy, kind: Kind | Literal["model"]) -> bool:
     """Return whether a failure of this kind ends the run.
 
-    Under "fail" any does. A wrong type always does: no sample is to blame for it, and a run that
-    dropped or zeroed all of them would train on nothing.
+    Under "fail" any does. Some always do: no sample is to blame for them, and a run that dropped
+    or zeroed all of them would train on nothing.
     """
-    return policy == "fail" or kind == "wrong_type"
+    return policy == "fail" or kind in ALWAYS_FATAL
 
 
 def failure_error(failure: Failure, row: Row, sample: int, step: int) -> RewardError:
     """Return the error of one failure, with all that is known of it."""
-    advice = {
-        "exception": "mend the function or the row",
-        "timeout": "raise `time_limit` if the function was only slow",
-        "not_a_number": "return a finite number for every completion",
-        "wrong_count": "return one number for each completion, in their order",
-        "model": "look for an overflow: try another `dtype` of the model",
-        "wrong_type": "return numbers: one int, float, bool or 0-d array for each completion",
-    }[failure.kind]
-    if failure.kind != "wrong_type":
+    advice = ADVICE[failure.kind]
+    if failure.kind not in ALWAYS_FATAL:
         advice += '; or set `on_reward_error` to "drop_group" or "score_zero" to go on without it'
-    first = ", the first of the call" if failure.kind == "wrong_count" else ""
-    which = "model" if failure.kind == "model" else "function"
+    first = ", the first of the call" if failure.kind in OF_THE_CALL else ""
     return RewardError(
-        f"the reward {which} `{failure.function}` {failure.text}",
+        f"the reward {failure.giver} {failure.text}",
         where=f"  {row.where} (row {row.id}), sample {sample}, step {step}{first}",
         made=[failure.source],
         hint=advice,

@@ -33,7 +33,7 @@ def score_function(pool: RewardPool, policy: Policy) -> ScoreFunction:
                 scores = pool.score(name, rows, completions, policy)
             scores.check(policy, rows, samples, step + 1)
             values.append(scores.values)
-            for metric, count in scores.counts().items():
+            for metric, count in scores.counts(name).items():
                 counts[metric] += count
         return Scores(values, counts)
 

@@ -19,6 +19,7 @@ from flowrl.rewards.pool import RewardPool
 from flowrl.rewards.routes import Routes
 from flowrl.rewards.scores import Policy
 from flowrl.rewards.scoring import score_function
+from flowrl.rewards.server import ServerSpec
 from flowrl.rewards.spec import RewardSpec
 from flowrl.runtime.host import ScoreFunction
 from flowrl.stages import Lowered
@@ -68,7 +69,7 @@ class RewardOpening:
         samples: how many completions of a training step to write out, and where.
     """
 
-    specs: Mapping[str, RewardSpec]
+    specs: Mapping[str, RewardSpec | ServerSpec]
     workers: int
     folder: Path
     policy: Policy
@@ -79,15 +80,20 @@ class RewardOpening:
         """Return what a run file says of rewards."""
         table = run.reward
         called = [name for name in table.functions if name not in table.models]
-        specs = {name: run.structure(RewardSpec, f"reward.{name}") for name in called}
+        specs: dict[str, RewardSpec | ServerSpec] = {
+            name: run.structure(ServerSpec, f"reward.{name}")
+            if name in table.servers
+            else run.structure(RewardSpec, f"reward.{name}")
+            for name in called
+        }
         samples = (run.log.samples, run.folder / "samples.jsonl")
         return cls(specs, table.workers, run.resolve("."), table.on_reward_error, samples)
 
     def __call__(self) -> OpenRewards:
-        """Start the processes that call the functions.
+        """Start the processes that call the functions; see that the servers are there.
 
         Raises:
-            RewardError: a function can't be found or imported.
+            RewardError: a function can't be found or imported, or a server not be reached.
         """
         pool = RewardPool(self.specs, workers=self.workers, folder=self.folder)
         plain = score_function(pool, self.policy)

@@ -11,6 +11,7 @@ from flowrl.config import load_run_file
 from flowrl.config.check import cluster_of
 from flowrl.config.schema import OptimizerSettings
 from flowrl.errors import RunFileError
+from tests.config.conftest import GRPO
 
 
 @attrs.frozen
@@ -296,3 +297,11 @@ def test_on_ray_what_no_pool_claims_of_data_and_reward_has_a_pool(load):
         ("data", ("reward",)),
     ]
     assert [(p.name, p.roles) for p in cluster_of(local).pools] == [("main", ())]
+
+
+def test_an_address_is_short_for_a_server(load):
+    run = load(text=GRPO.replace("reward.py:exact", "http://host:8000/score"))
+
+    assert run.written["reward"] == {"exact": {"http": "http://host:8000/score"}}
+    assert run.reward.servers == ["exact"]
+    assert load("[reward.m]\nhttp = 'http://h'\nmodel = 'judge'\n").reward.models == []

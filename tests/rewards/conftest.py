@@ -1,8 +1,10 @@
 import pytest
 
 from flowrl.rewards.pool import RewardPool
+from flowrl.rewards.server import ServerSpec
 from flowrl.rewards.spec import RewardSpec
 from flowrl.runtime.rows import Row
+from tests.rewards.servers import Server, lengths
 
 
 @pytest.fixture
@@ -42,3 +44,34 @@ def rows():
         ]
 
     return rows
+
+
+@pytest.fixture
+def serve(monkeypatch):
+    """Start a server that answers as a function says; it ends with the test."""
+    monkeypatch.setenv("no_proxy", "*")
+    opened = []
+
+    def start(answer=lengths):
+        opened.append(Server(answer))
+        return opened[-1]
+
+    yield start
+    for server in opened:
+        server.shutdown()
+        server.server_close()
+
+
+@pytest.fixture
+def asking(tmp_path):
+    """Open a pool of one reward, `judge`, that a server gives; it is closed when the test ends."""
+    opened = []
+
+    def start(server, **spec):
+        spec = ServerSpec(server.url, **{"retries": 1} | spec)
+        opened.append(RewardPool({"judge": spec}, folder=tmp_path))
+        return opened[-1]
+
+    yield start
+    for each in opened:
+        each.close()

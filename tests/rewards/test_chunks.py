@@ -8,7 +8,7 @@ from flowrl.rewards.routes import Route, Target
 from flowrl.runtime.rows import Row
 
 TAKES = Columns(frozenset(), frozenset({"level"}))
-ROUTE = Route(None, {"": Target("rewards.py:f", TAKES)})
+ROUTE = Route(None, {"": Target("function `rewards.py:f`", TAKES)})
 
 
 def tally_of(has_level, batch, policy="drop_group"):

@@ -72,7 +72,7 @@ def test_a_call_past_its_time_limit_is_killed_and_the_workers_are_as_many_as_bef
     assert [(f.index, f.kind, f.text) for f in scored.failures] == snapshot(
         [(1, "timeout", "did not return within 0.5 s")]
     )
-    assert scored.counts()["reward/timeouts"] == 1.0
+    assert scored.counts("reward")["reward/timeouts"] == 1.0
     after = workers_of(psutil.Process())
     assert len(before) == len(after) == 2
     assert any(not process.is_running() for process in before)

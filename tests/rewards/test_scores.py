@@ -19,7 +19,7 @@ def test_failures_are_counted_by_kind():
         Failure(2, "timeout", "", "f"),
     ]
 
-    counts = Scores([None] * 3, failures, recovered=1).counts()
+    counts = Scores([None] * 3, failures, recovered=1).counts("f")
 
     assert counts == {"reward/errors": 1.0, "reward/timeouts": 2.0, "reward/recovered": 1.0}
 
@@ -35,7 +35,11 @@ def test_a_wrong_type_ends_the_run_under_every_policy():
 
 def test_a_failure_names_function_row_sample_and_step(rows):
     failure = Failure(
-        1, "exception", "raised KeyError: 'x7'", "rewards.py:f", "  rewards.py:9\n    9 | code"
+        1,
+        "exception",
+        "raised KeyError: 'x7'",
+        "function `rewards.py:f`",
+        "  rewards.py:9\n    9 | code",
     )
     scores = Scores([1.0, None], [failure])
 

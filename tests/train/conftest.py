@@ -11,6 +11,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from flowrl.runtime.engines.hf import HFGenerator
 from flowrl.train.run import run_file
+from tests.rewards.conftest import serve  # noqa: F401
 
 SPECIAL = ["<pad>", "<bos>", "<eos>"]
 CHARACTERS = [*string.ascii_lowercase, *string.digits, *" .+=:"]

@@ -11,7 +11,7 @@ from flowrl.runtime.controller import IDS
 from flowrl.runtime.pools import PoolSize, RaySpec, started
 from flowrl.runtime.ranks import Ranks
 from tests.runtime.ray.ranked import called
-from tests.train.conftest import folder, make_model, model  # noqa: F401
+from tests.train.conftest import folder, make_model, model, serve  # noqa: F401
 
 WORKERS = 5
 POOLS = """

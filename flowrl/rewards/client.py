@@ -1,0 +1,190 @@
+"""Asking a server for scores."""
+
+import json
+import os
+from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+import attrs
+import urllib3
+from urllib3.exceptions import HTTPError, NewConnectionError, TimeoutError
+from urllib3.util import Retry, Timeout
+
+from flowrl.errors import RewardError
+from flowrl.rewards.call import Fault, Reply, checked, counted, shortened
+from flowrl.rewards.formats import FORMATS, Arguments, Unreadable
+from flowrl.rewards.server import LONGEST_PAUSE, ServerSpec
+
+PASSING = (408, 429, 502, 503, 504)
+"""Statuses that may be others a moment later."""
+
+OF_A_SAMPLE = (400, 413, 422, 500)
+"""Statuses that one of the completions may be to blame for."""
+
+
+@attrs.frozen
+class Answer:
+    """What a request came to, and how many times it was asked again."""
+
+    reply: Reply
+    retries: int
+
+
+class _Retry(Retry):
+    """Retries that wait as long as `Retry-After` says, up to a bound."""
+
+    def get_retry_after(self, response: urllib3.BaseHTTPResponse) -> float | None:
+        seconds = super().get_retry_after(response)
+        return None if seconds is None else min(seconds, LONGEST_PAUSE)
+
+
+class Client:
+    """One server that gives a reward. Several threads may ask it at once.
+
+    Args:
+        reward: the reward's name.
+        spec: the server.
+
+    Raises:
+        RewardError: the environment has no key, or the server can't be reached.
+    """
+
+    def __init__(self, reward: str, spec: ServerSpec) -> None:
+        self.spec = spec
+        self._key = _key(reward, spec)
+        self._headers = {"Content-Type": "application/json", "Accept": "application/json"}
+        if self._key:
+            self._headers["Authorization"] = f"Bearer {self._key}"
+        self._connections = _connections(spec)
+        self._retry = _Retry(
+            spec.retries,
+            allowed_methods=None,  # a POST that is asked again is scored again, no more
+            status_forcelist=PASSING,
+            raise_on_status=False,
+            backoff_factor=0.5,
+            backoff_jitter=0.5,
+            backoff_max=LONGEST_PAUSE,
+        )
+        self._reach(reward)
+
+    def message(self, arguments: Arguments, where: str) -> bytes:
+        """Return the body of a request.
+
+        Args:
+            arguments: its texts and columns.
+            where: the row of the first completion.
+
+        Raises:
+            RewardError: a column is nothing that JSON has.
+        """
+        body = FORMATS[self.spec.kind].body(self.spec, arguments)
+        body |= {"model": self.spec.model} if self.spec.model else {}
+        try:
+            return json.dumps(body | dict(self.spec.extra_body), allow_nan=False).encode()
+        except (TypeError, ValueError) as error:
+            raise RewardError(
+                f"the columns of {where} cannot be sent to `{self.spec.name}`: {error}",
+                hint="use strings, finite numbers, lists and dicts",
+            ) from error
+
+    def ask(self, message: bytes, count: int) -> Answer:
+        """Post a request about `count` completions; whatever comes of it, return an answer."""
+        try:
+            response = self._request("POST", self._retry, body=message)
+        except HTTPError as error:
+            asked = counted(self.spec.retries + 1, "attempt")
+            text = f"gave no answer in {asked}: {self._reason(error)}"
+            return Answer(Fault("unanswered", text), self.spec.retries)
+        retries = len(response.retries.history) if response.retries else 0
+        if not 200 <= response.status < 300:
+            return Answer(self._fault(response, retries), retries)
+        return Answer(self._scores(response.data, count), retries)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._connections.clear()
+
+    def _request(self, method: str, retry: Retry, **given: Any) -> urllib3.BaseHTTPResponse:
+        return self._connections.request(
+            method,
+            self.spec.http,
+            headers=self._headers,
+            retries=retry,
+            redirect=False,
+            timeout=Timeout(total=self.spec.time_limit),
+            **given,
+        )
+
+    def _reach(self, reward: str) -> None:
+        """Ask for nothing: any answer but a refusal of the key will do."""
+        try:
+            response = self._request("GET", Retry(0, raise_on_status=False))
+        except HTTPError as error:
+            self.close()
+            raise RewardError(
+                f"`{self.spec.name}`, the server of the reward `{reward}`, can't be reached: "
+                f"{self._reason(error)}",
+                hint=f"start it, or mend `http` in [reward.{reward}]",
+            ) from None
+        if response.status in (401, 403):
+            self.close()
+            key = self.spec.api_key_env
+            raise RewardError(
+                f"`{self.spec.name}`, the server of the reward `{reward}`, "
+                f"{self._fault(response, 0).text}",
+                hint=f"look at the key in `{key}`" if key else "name a key: `api_key_env`",
+            )
+
+    def _fault(self, response: urllib3.BaseHTTPResponse, retries: int) -> Fault:
+        status = " ".join(filter(None, [str(response.status), response.reason]))
+        said = shortened(" ".join(response.data.decode(errors="replace").split()))
+        again = f" in {counted(retries + 1, 'attempt')}" if response.status in PASSING else ""
+        text = self._hidden(f"answered {status}{again}{f': {said}' if said else ''}")
+        if response.status in PASSING:
+            return Fault("unanswered", text)
+        return Fault("refused" if response.status in OF_A_SAMPLE else "denied", text)
+
+    def _scores(self, data: bytes, count: int) -> Reply:
+        try:
+            answer = json.loads(data)
+        except (ValueError, RecursionError):
+            said = shortened(" ".join(data.decode(errors="replace").split())) or "nothing"
+            return Fault("unreadable", f"answered what is no JSON: {said}")
+        try:
+            return checked(FORMATS[self.spec.kind].scores(self.spec, answer), count)
+        except Unreadable as unreadable:
+            return unreadable.fault
+
+    def _reason(self, error: HTTPError) -> str:
+        """Return why there was no answer."""
+        reason = getattr(error, "reason", None) or error
+        late = isinstance(reason, TimeoutError) and not isinstance(reason, NewConnectionError)
+        if late:
+            return f"nothing within {self.spec.time_limit:g} s"
+        return self._hidden(shortened(str(reason.__cause__ or reason)))
+
+    def _hidden(self, text: str) -> str:
+        return text.replace(self._key, "***") if self._key else text
+
+
+def _key(reward: str, spec: ServerSpec) -> str:
+    if spec.api_key_env is None:
+        return ""
+    key = os.environ.get(spec.api_key_env, "").strip()
+    if not key:
+        raise RewardError(
+            f"the environment has no `{spec.api_key_env}`, which `api_key_env` of "
+            f"[reward.{reward}] names",
+            hint='set it where the run starts; with `executor = "ray"`, where Ray starts',
+        )
+    return key
+
+
+def _connections(spec: ServerSpec) -> urllib3.PoolManager:
+    """Return the connections to a server, through the proxy that the environment names."""
+    url = urlsplit(spec.http)
+    proxy = None if proxy_bypass(url.netloc) else getproxies().get(url.scheme)
+    if proxy:
+        return urllib3.ProxyManager(proxy, maxsize=spec.concurrency)
+    return urllib3.PoolManager(maxsize=spec.concurrency)
