@@ -3,6 +3,7 @@
 import json
 
 import pytest
+import torch
 from safetensors.torch import load_file
 from torch.testing import assert_close
 
@@ -33,6 +34,17 @@ def test_ranks_train_and_save_an_adapter_as_one_does(fsdp, head, on, model_folde
     for file in ("model.safetensors", "adapter/adapter_model.safetensors"):
         there, here = (load_file(f"{folder}/{file}") for folder in folders)
         assert_close(there, here, rtol=0, atol=1e-10)
+
+
+def test_a_base_in_bfloat16_is_divided_beside_adapters_in_float32(on, model_folder, batch):
+    spec = ModelSpec(model_folder("llama"), dtype="bfloat16", lora=Lora(rank=4))
+
+    found = on(2, Run({"name": "batch statistic"}), spec, batch, Fsdp2())
+
+    expected = trained(spec, batch, name="batch statistic")
+    assert_same(found, expected, tolerance=0.02)
+    assert {x.dtype for x in found[0]["weights"].values()} == {torch.float32}
+    assert max(each["kept"] for each in found) < 0.6 * found[0]["whole"]
 
 
 @pytest.mark.usefixtures("kept")
