@@ -42,6 +42,10 @@ class Lora:
     targets: str | tuple[str, ...] = "all-linear"
     seed: int = 0
 
+    def __attrs_post_init__(self) -> None:
+        if self.rank < 1:
+            raise EngineError(f"`rank` of an adapter must be at least 1; got {self.rank}")
+
 
 def add_adapter(model: Any, lora: Lora) -> None:
     """Put adapters beside linear layers, in float32, or float64 if the model is.

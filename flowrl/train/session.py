@@ -20,6 +20,7 @@ from flowrl.rewards.spec import RewardSpec
 from flowrl.runtime.eager import Session
 from flowrl.runtime.engine import Sampling, load
 from flowrl.runtime.host import Handle, Host, Resident
+from flowrl.runtime.lora import Lora
 from flowrl.runtime.models import ModelSpec
 from flowrl.runtime.reading import reader_of
 from flowrl.runtime.rows import Row
@@ -73,6 +74,7 @@ class EagerSession:
         head: Head = "lm",
         dtype: Any = "float32",
         device: str = "cpu",
+        lora: Lora | Mapping[str, Any] | None = None,
     ) -> Model:
         """Load a model into a role; a language model can be sampled from, and any be trained.
 
@@ -85,12 +87,15 @@ class EagerSession:
             head: "lm", "value", "lm+value", "reward" or "token_reward".
             dtype: "float32", "bfloat16" or "float64".
             device: where it lives, as torch writes it: "cuda:0".
+            lora: adapters to train in its place: the fields of `flowrl.runtime.lora.Lora`, such as
+                `{"rank": 16}`.
 
         Raises:
-            EngineError: the folder has no such model.
+            EngineError: the folder has no such model, or it none of the layers of `lora`.
             DataError: the folder of a language or reward model has no tokenizer.
         """
-        spec = ModelSpec(path, head, dtype, device)
+        adapter = None if lora is None else _options(Lora, lora, "lora")
+        spec = ModelSpec(path, head, dtype, device, lora=adapter)
         engine = load("train", "torch")(spec, self.optimizer, head=head, role=role)
         resident = self.host.models[role] = Resident(role, engine)
         if head in ("lm", "lm+value"):

@@ -105,3 +105,23 @@ update: `helpful` has another tokenizer than these completions: it can only be f
                 ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
 help: take a model with the same tokenizer\
 """)
+
+
+def test_a_session_trains_an_adapter_and_samples_with_it(model):
+    with fl.session(sampling={"max_tokens": 8}, optimizer={"learning_rate": 0.5}) as made:
+        policy = made.model("policy", str(model), lora={"rank": 2, "targets": ("q_proj",)})
+        prompts = made.prompts(["a0:", "b1:"])
+        rollouts = ops.generate(policy, prompts, n=2)
+        policy, _ = ops.update(
+            policy, lambda new: ops.token_mean(new.logprobs, rollouts.mask), rollouts
+        )
+
+        again = ops.generate(policy, prompts, n=2)
+
+        found = ops.logprobs(policy, again).data.values
+        assert found.tolist() == pytest.approx(again.logprobs.data.values.tolist(), abs=1e-4)
+        engine = policy.data.engine
+        assert {name.split(".")[-4] for name in engine.weights()} == {"q_proj"}
+        assert any(weight.any() for name, weight in engine.weights().items() if "lora_B" in name)
+    with pytest.raises(fl.FlowrlError, match="unknown key `ranks`"), fl.session() as made:
+        made.model("policy", str(model), lora={"ranks": 2})
