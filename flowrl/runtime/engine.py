@@ -63,6 +63,14 @@ class Generator(Protocol):
         """Take note that all that is stored has been written; what was cached before is gone."""
         ...
 
+    def lent(self) -> Mapping[str, Tensor]:
+        """Return the tensors that this engine computes with, by name, for a trainer to share.
+
+        Raises:
+            EngineError: why they can't be: packed, quantised, divided.
+        """
+        ...
+
     def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[list[Completion]]:
         """Return n completions for each request. The requests are one block: computed together."""
         ...

@@ -133,6 +133,7 @@ class Host:
         counts: what was counted in this step, such as `reward/errors`.
         seconds: time spent in this step by kind of op.
         loaded: for each generator, the model and version that it has.
+        shared: for each generator that computes with a trainer's own weights, that trainer.
     """
 
     models: dict[str, Resident] = attrs.field(factory=dict)
@@ -149,6 +150,7 @@ class Host:
     counts: dict[str, float] = attrs.field(factory=lambda: defaultdict(float))
     seconds: dict[str, float] = attrs.field(factory=lambda: defaultdict(float))
     loaded: dict[Generator, tuple[Any, int]] = attrs.field(factory=dict)
+    shared: dict[Generator, Scorer] = attrs.field(factory=dict)
 
     def begin(self, step: int, cursors: Mapping[str, Cursor]) -> None:
         """Start a step: its number sets the seeds, its cursors where to draw rows."""
@@ -180,7 +182,16 @@ class Host:
             )
         generator, engine = self.generators[role], handle.engine
         if self.loaded.get(generator) != (handle.resident, handle.version):
-            generator.load(engine.weights(), handle.version)
+            if self.shared.get(generator) is engine:
+                generator.renewed(handle.version)
+            elif generator in self.shared:
+                raise EngineError(
+                    f"the generator of `{role}` computes with the weights that train; other ones "
+                    "would overwrite them",
+                    hint='set `residencies = { "ROLE.generate" = "resident" }` of its pool',
+                )
+            else:
+                generator.load(engine.weights(), handle.version)
             self.loaded[generator] = (handle.resident, handle.version)
         return generator
 

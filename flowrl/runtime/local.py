@@ -1,5 +1,6 @@
 """Load the models that a graph uses into engines of this process."""
 
+import logging
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,6 +19,8 @@ from flowrl.runtime.ranks import ALONE, Fsdp2, Ranks
 from flowrl.runtime.reading import reader_of
 from flowrl.runtime.schedule import TrainerOptions
 
+log = logging.getLogger(__name__)
+
 
 @attrs.frozen
 class RoleSetup:
@@ -33,6 +36,8 @@ class RoleSetup:
         trainer: the engine that runs it forward and trains it.
         options: of the optimiser and of microbatches.
         fsdp: how its weights are divided over the ranks of its pool; None gives each all.
+        shares: whether the trainer computes with the generator's own tensors, where these can be
+            lent.
     """
 
     model: ModelSpec
@@ -44,6 +49,7 @@ class RoleSetup:
     trainer: str = "torch"
     options: TrainerOptions = attrs.field(factory=TrainerOptions)
     fsdp: Fsdp2 | None = None
+    shares: bool = False
 
 
 @attrs.frozen
@@ -112,6 +118,20 @@ def load_models(
             generators[role] = load_generator(setup, tokenizers[role], replica)
         sampling[role], host.sequences_per_block[role] = setup.sampling, setup.sequences_per_block
     host.generators, host.sampling, host.decoders = generators, sampling, tokenizers
+    for role, generator in generators.items():
+        if roles[role].shares and role in host.models:
+            _share(host, role, generator)
+
+
+def _share(host: Host, role: str, generator: Generator) -> None:
+    """Have a role's trainer compute with its generator's own tensors, if they can be lent."""
+    trainer: Any = host.models[role].engine
+    try:
+        trainer.share(generator.lent())
+    except EngineError as error:
+        log.warning("`%s`: its weights are copied at each update: %s", role, error.problem)
+        return
+    host.shared[generator] = trainer
 
 
 def load_judges(

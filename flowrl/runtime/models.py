@@ -41,6 +41,8 @@ class ModelSpec:
         new_head: whether a head of one number that the folder lacks may start at zero, to be
             trained; the numbers of a model that never learns would all be 0.
         lora: the adapters that are trained in place of the model, which is then its base.
+        narrow: whether a bfloat16 model that doesn't train has bfloat16 weights, as one has that
+            shares an engine's; else they are float32, and torch's autocast narrows them.
     """
 
     path: str
@@ -49,6 +51,7 @@ class ModelSpec:
     device: str = "cpu"
     new_head: bool = True
     lora: Lora | None = None
+    narrow: bool = False
 
 
 def load_model(

@@ -312,7 +312,8 @@ class Worker:
             replica = seat.replica(uses_of(graph)[role])
             made = lender.generators.get(loan.role)
             made = made or load_generator(own, setup.tokenizers[role], replica)
-            host.generators, host.loaded = {role: made}, lender.loaded
+            host.generators = {role: made}
+            host.loaded, host.shared = lender.loaded, lender.shared
         host.decoders, host.sampling = setup.tokenizers, {role: own.sampling}
         host.sequences_per_block = {role: own.sequences_per_block}
 

@@ -88,6 +88,7 @@ def open_evaluation(
         drop_failed=run.reward.drops_failed,
         sequences_per_block={"policy": setup.sequences_per_block},
         loaded=training.loaded,
+        shared=training.shared,
         seed=seed_of(run),
     )
 

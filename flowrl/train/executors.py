@@ -8,6 +8,7 @@ from typing import Any
 import attrs
 
 from flowrl.config.run_file import RunFile
+from flowrl.config.weights import sync_sentences
 from flowrl.errors import RunFileError
 from flowrl.ops.uses import tokenizing_role
 from flowrl.runtime.executor import Executor
@@ -56,6 +57,8 @@ def opened(run: RunFile, lowered: Lowered, say: Say) -> AbstractContextManager[O
     Raises:
         FlowrlError: a reward, a row, the folder, a pool or a model can't be used.
     """
+    for sentence in sync_sentences(run, lowered.graph):
+        say(sentence)
     return (_on_ray if run.cluster.executor == "ray" else _here)(run, lowered, say)
 
 

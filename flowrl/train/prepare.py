@@ -7,6 +7,7 @@ import attrs
 from flowrl.config.check import check_run, cluster_of, trace_run
 from flowrl.config.run_file import RunFile
 from flowrl.config.schema import OptimizerSettings
+from flowrl.config.weights import How, syncs
 from flowrl.data.tokenizer import load_tokenizer
 from flowrl.errors import DataError
 from flowrl.ir.layout import Layout
@@ -30,7 +31,26 @@ def lower(run: RunFile) -> Lowered:
     traced, cluster = trace_run(run), cluster_of(run)
     lowered = traced.lower(cluster, {role: role_setup(run, role) for role in run.roles})
     check_run(run, lowered.graph, traced.program.inputs)
-    return lowered
+    return attrs.evolve(lowered, models=_sharing(run, lowered))
+
+
+def _sharing(run: RunFile, lowered: Lowered) -> dict[str, RoleSetup]:
+    """Return the roles with what shares weights set so.
+
+    Where a trainer computes with an engine's bfloat16 weights, so do the models beside it that are
+    compared with it.
+    """
+    shared = {role for role, sync in syncs(run, lowered.graph).items() if sync.how is How.ALIAS}
+    narrow = any(lowered.models[role].model.dtype == "bfloat16" for role in shared)
+    frozen = {role for role, its in uses_of(lowered.graph).items() if not its.learns and narrow}
+    return {
+        role: attrs.evolve(
+            setup,
+            shares=role in shared,
+            model=attrs.evolve(setup.model, narrow=role in frozen),
+        )
+        for role, setup in lowered.models.items()
+    }
 
 
 def role_setup(run: RunFile, role: str) -> RoleSetup:

@@ -9,8 +9,9 @@ from torch.testing import assert_close
 
 from flowrl.errors import EngineError
 from flowrl.runtime.engine import Request, Sampling
+from flowrl.runtime.engines.hf import HFGenerator
 
-from .conftest import BOS, EOS
+from .conftest import BOS, DEVICE, EOS
 
 EXACT = 1e-4
 """Of float32 logprobs, against float64."""
@@ -306,3 +307,21 @@ def test_a_model_that_broke_is_told_of_and_not_sampled_from(generator, reference
 
     with pytest.raises(EngineError, match=r"version 7 of .* gives logits that are not finite"):
         generator.generate(MANY, Sampling(temperature, max_tokens=3))
+
+
+def test_what_is_written_into_lent_tensors_is_sampled_from(generator, reference, requests):
+    """Comes last: an engine that has lent its tensors takes none from `stored` any more."""
+    if DEVICE == "cpu" and not isinstance(generator, HFGenerator):
+        with pytest.raises(EngineError, match=r"^vLLM has `model.*, torch.float32 .*, as "):
+            generator.lent()
+        return
+    generator.generate(requests, TWENTY)
+    lent, weights = generator.lent(), reference.change(seed=8)
+
+    with torch.no_grad():
+        for name, own in lent.items():
+            own.copy_(weights[name])
+    generator.renewed(version=6)
+
+    assert lent.keys() == weights.keys()
+    assert reference.gap(requests, generator.generate(requests, TWENTY)) < EXACT

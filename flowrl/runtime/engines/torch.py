@@ -16,6 +16,7 @@ from flowrl.runtime.engines.torch_scorer import TorchScorer, microbatches
 from flowrl.runtime.fsdp2 import laid_as, whole
 from flowrl.runtime.layers import checkpoint_layers
 from flowrl.runtime.lora import merged, save_adapter
+from flowrl.runtime.masters import Masters, adopt
 from flowrl.runtime.microbatches import Microbatch
 from flowrl.runtime.models import (
     DTYPES,
@@ -24,7 +25,6 @@ from flowrl.runtime.models import (
     parameters_of,
     quiet_transformers,
     shapes_of,
-    weights_of,
 )
 from flowrl.runtime.offload import offload_moments
 from flowrl.runtime.ranks import ALONE, Fsdp2, Ranks
@@ -83,8 +83,35 @@ class TorchTrainer(TorchScorer):
             weight_decay=options.weight_decay,
             fused=True,
         )
+        self.masters: Masters | None = None
         if options.offload_optimizer:
             offload_moments(self.optimizer)
+
+    def share(self, views: Mapping[str, Tensor]) -> None:
+        """Compute with another engine's own tensors from now on; each update writes into them.
+
+        They get this model's weights; bfloat16 ones are trained in float32 behind them.
+
+        Args:
+            views: by name.
+
+        Raises:
+            EngineError: weights are divided over ranks or trained by an adapter, an update was
+                taken already, or a tensor is of another shape. Nothing has changed.
+        """
+        if self.ranks.count > 1 or self.spec.lora or self.optimizer.state:
+            raise EngineError(f"`{self.role}` trains on one rank, all weights, from its start")
+        if self.spec.dtype != "bfloat16":
+            adopt(self.model, views)
+            return
+        self.masters = masters = Masters(self.model, views)
+        self.trained = [*masters.named.values()]
+        self.optimizer.param_groups[0]["params"] = self.trained
+        self.optimizer.register_step_post_hook(lambda *_: masters.write())
+
+    def own(self) -> dict[str, Tensor]:
+        """Return the weights that are trained, and buffers, by name; tied ones once."""
+        return super().own() | (self.masters.named if self.masters else {})
 
     def update(
         self,
@@ -174,7 +201,7 @@ class TorchTrainer(TorchScorer):
 
     def state_dict(self) -> dict[str, object]:
         """Return weights and optimiser state, whole, as clones on the CPU."""
-        state = {"weights": weights_of(self.model), "optimizer": self.optimizer.state_dict()}
+        state = {"weights": self.own(), "optimizer": self.optimizer.state_dict()}
         with self.ranks.together(f"the state of `{self.role}`"):
             return dict(cloned(state))
 
@@ -186,8 +213,11 @@ class TorchTrainer(TorchScorer):
         """
         weights: Mapping[str, Tensor] = state["weights"]  # type: ignore[assignment]
         check_weights(self.model, weights, shapes_of(self.model))
-        for name, tensor in weights_of(self.model).items():
-            tensor.copy_(laid_as(weights[name], tensor))
+        with torch.no_grad():
+            for name, tensor in self.own().items():
+                tensor.copy_(laid_as(weights[name], tensor))
+        if self.masters:
+            self.masters.write()
         optimizer = cloned(state["optimizer"])  # it would keep what it is given
         for number, parameter in enumerate(self.trained):
             moments = optimizer["state"].get(number, {})

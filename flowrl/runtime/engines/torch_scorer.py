@@ -65,7 +65,7 @@ class TorchScorer:
         self.ranks, self.fsdp = ranks, fsdp if ranks.count > 1 else None
         loaded = attrs.evolve(spec, device="cpu") if self.fsdp else spec
         narrow = spec.dtype == "bfloat16"
-        weights = torch.float32 if narrow and not spec.lora else None
+        weights = torch.float32 if narrow and not spec.lora and not spec.narrow else None
         self.model = (model or load_model(loaded, head, dtype=weights)).requires_grad_(False)
         if narrow and spec.lora and model is None:
             widen(self.model)
@@ -95,11 +95,15 @@ class TorchScorer:
 
     def stored(self) -> dict[str, Tensor]:
         """Return what this rank has of each weight, by name, aliased; of tied ones the first."""
-        return {name: chunk(tensor) for name, tensor in weights_of(self.model).items()}
+        return {name: chunk(tensor) for name, tensor in self.own().items()}
+
+    def own(self) -> dict[str, Tensor]:
+        """Return the weights as this engine keeps them, by name; tied ones once."""
+        return weights_of(self.model)
 
     def gathered(self) -> Iterator[tuple[str, Tensor]]:
         """Yield the weights one by one; if one rank asks for them, all must."""
-        own = weights_of(self.model)
+        own = self.own()
         with self.ranks.together(f"{len(own)} weights of `{self.role}`"):
             for name, tensor in own.items():
                 yield name, whole(tensor)

@@ -1,6 +1,7 @@
 """The vllm engine: samples with vLLM in this process, on a GPU or on CPUs."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,6 +19,7 @@ from flowrl.runtime.engines.vllm_process import (
     own_world,
     quiet,
 )
+from flowrl.runtime.engines.vllm_weights import own_tensors
 from flowrl.runtime.lora import add_adapter
 from flowrl.runtime.models import (
     DTYPES,
@@ -81,6 +83,7 @@ class VLLMGenerator:
         cache = 1.0 if on_cpu and kv_cache_gib is None else kv_cache_gib
         self.spec, self.tokenizer, self.version, self.loads = spec, tokenizer, 0, 0
         self.inbox: dict[str, Tensor] = {}
+        self.lends = False
         self.eager = on_cpu if enforce_eager is None else enforce_eager
         self.vllm = import_vllm()
         self.llm = self._start(
@@ -144,8 +147,26 @@ class VLLMGenerator:
         return self.inbox
 
     def renewed(self, version: int) -> None:
-        """Copy what has been written into `stored` into vLLM's own tensors."""
-        self.load(self.inbox, version)
+        """Copy what is in `stored` into vLLM's own tensors; what is lent is there already."""
+        if not self.lends:
+            self.load(self.inbox, version)
+            return
+        self.llm.apply_model(repack_tied)
+        self.version, self.loads = version, self.loads + 1
+
+    def lent(self) -> dict[str, Tensor]:
+        """Return vLLM's own tensors by transformers' names, for a trainer to compute with.
+
+        From then on `renewed` copies nothing.
+
+        Raises:
+            EngineError: vLLM stores them in another form.
+        """
+        dtype, shapes = DTYPES[self.spec.dtype], shapes_of(self.outline)
+        own: dict[str, Tensor]
+        (own,) = self.llm.apply_model(partial(own_tensors, shapes=shapes, dtype=dtype))
+        self.lends = True
+        return own
 
     def sleep(self) -> None:
         """Give the GPU's memory back: weights go to the host, the cache is dropped."""

@@ -1,0 +1,50 @@
+"""vLLM's own tensors, by transformers' names: what a trainer may share with it."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from flowrl.errors import EngineError
+
+
+def own_tensors(
+    model: Any, shapes: Mapping[str, tuple[int, ...]], dtype: torch.dtype
+) -> dict[str, Tensor]:
+    """Return views of vLLM's tensors that are the parameters of a transformers model.
+
+    Query, key and value, and gate and up, are rows of one tensor of vLLM's; of one that is padded,
+    a parameter is the first rows.
+
+    Args:
+        model: vLLM's.
+        shapes: of transformers' parameters, by name; tied ones once.
+        dtype: that they are to have.
+
+    Raises:
+        EngineError: a parameter is no contiguous part of a tensor in this type: vLLM has it packed
+            for a CPU, quantised, divided or under another name.
+    """
+    found = dict(_views(model, shapes))
+    for name, shape in shapes.items():
+        view = found.get(name)
+        if view is None or tuple(view.shape) != shape or view.dtype != dtype:
+            got = "none" if view is None else f"{view.dtype} {list(view.shape)}"
+            raise EngineError(f"vLLM has `{name}`, {dtype} {list(shape)}, as {got}")
+    return {name: found[name] for name in shapes}
+
+
+def _views(model: Any, shapes: Mapping[str, tuple[int, ...]]) -> Iterator[tuple[str, Tensor]]:
+    """Yield what may be a parameter, by transformers' name for it."""
+    joined: Mapping[str, list[str]] = getattr(model, "packed_modules_mapping", {})
+    for name, tensor in model.named_parameters():
+        module, _, leaf = name.rpartition(".")
+        parent, _, last = module.rpartition(".")
+        at = 0
+        for part in joined.get(last, [last]):
+            whole = ".".join(filter(None, (parent, part, leaf)))
+            if whole in shapes and tensor.dim() == len(shapes[whole]):
+                rows = shapes[whole][0]
+                yield whole, tensor.data[at : at + rows]
+                at += rows
