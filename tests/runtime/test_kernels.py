@@ -1,4 +1,5 @@
 import sys
+from functools import partial
 from types import SimpleNamespace
 from unittest import mock
 
@@ -8,6 +9,7 @@ from inline_snapshot import snapshot
 from torch.nn.attention import varlen
 from torch.nn.functional import scaled_dot_product_attention
 from torch.testing import assert_close
+from transformers.integrations.flex_attention import WrappedFlexAttention
 
 from flowrl.errors import EngineError
 from flowrl.functional.packing import packed_attention
@@ -40,6 +42,21 @@ def test_rows_told_by_their_starts_are_rows_alone_forward_and_backward(family, b
         found.append((out.detach(), {name: p.grad for name, p in model.named_parameters()}))
 
     assert_close(found[1], found[0], rtol=1e-5, atol=1e-5)  # Gemma's norms are float32 always
+
+
+@pytest.mark.filterwarnings("ignore")  # torch warns itself as it compiles
+def test_flex_reads_windows_caps_and_rows_from_its_masks_in_any_dtype(monkeypatch, batch):
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))
+    monkeypatch.setattr(WrappedFlexAttention, "_instance", None)
+    model = model_of(FAMILIES["gemma2"]())
+    found = []
+    for name, mixed in (("plain", False), ("flex", False), ("flex", True)):
+        model.set_attn_implementation(register(name))
+        with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, enabled=mixed):
+            found.append(forward_outputs(model, batch, ["logprobs"], 1.0, "packed")["logprobs"])
+
+    assert_close(found[1], found[0], rtol=0, atol=1e-4)
+    assert_close(found[2], found[0], rtol=0.1, atol=0.1)
 
 
 def by_its_documentation(q, k, v, starts, starts_of_k, longest, longest_k, **how):

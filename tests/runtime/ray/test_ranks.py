@@ -1,5 +1,8 @@
 """A trainer on several ranks does what it does on one, and each rank keeps its share."""
 
+from functools import partial
+from unittest import mock
+
 import attrs
 import pytest
 import torch
@@ -63,6 +66,25 @@ def test_replicas_of_divided_weights_train_as_one_does(name, offload, on, model_
     assert kept[:2] == kept[2:]
     assert sum(kept) == 2 * whole
     assert max(kept) < 0.6 * whole
+
+
+@attrs.frozen
+class Compiled(Run):
+    """The same with compiled layers, but for the code that a compiler would write."""
+
+    def __call__(self, *args):
+        with mock.patch.object(torch, "compile", partial(torch.compile, backend="aot_eager")):
+            return super().__call__(*args)
+
+
+@pytest.mark.slow
+def test_compiled_layers_of_divided_weights_train_as_one_does(on, model_folder, batch):
+    spec = ModelSpec(model_folder("llama"), dtype="float64")
+    compiled = {"options": SMALL | {"compile": True, "checkpointing": True}}
+
+    found = on(2, Compiled(compiled), spec, batch, Fsdp2())
+
+    assert_same(found, trained(spec, batch))
 
 
 def frozen_and_averaged(spec, batch, fsdp=None):
