@@ -10,7 +10,7 @@ from torch.testing import assert_close
 from flowrl.runtime.lora import Lora
 from flowrl.runtime.models import ModelSpec
 from flowrl.runtime.ranks import Fsdp2
-from tests.runtime.ray.conftest import POOLS, RANKS
+from tests.runtime.ray.conftest import HELD_OUT, POOLS, RANKS
 from tests.runtime.ray.ranked import Run, assert_same, trained
 
 LORA = """
@@ -51,7 +51,7 @@ def test_a_base_in_bfloat16_is_divided_beside_adapters_in_float32(on, model_fold
 @pytest.mark.parametrize("cluster", [POOLS, RANKS, TOGETHER])
 def test_a_run_sends_adapters_alone_and_is_that_of_one_process(cluster, heldout):
     doubles = ("models.policy.dtype=float64", "models.reference.dtype=float64")
-    added = f"{LORA}{cluster}"
+    added = f"{LORA}{cluster}{HELD_OUT}"
     there = heldout.run("grpo", *doubles, added=added)
     lines = (heldout.path / "out" / "ops.jsonl").read_text().splitlines()
 
