@@ -153,8 +153,8 @@ def rows_of(work: Work, times: int, end: float) -> Iterator[dict[str, Any]]:
     """Yield a record for each attention, plain and compiled."""
     reference = updated(work.trainer("padded", "float32"), work.batch(0, 8))
     for attention in ROWS:
-        free()
         trainer: TorchTrainer | None = None
+        free()
         for compiled in (False, True):
             row: dict[str, Any] = {"shape": work.shape, "attention": attention}
             row["compiled"] = compiled
@@ -199,7 +199,7 @@ def main() -> None:
     parser.add_argument("--response", type=int, default=768)
     parser.add_argument("--tokens", type=int, default=16384)
     parser.add_argument("--times", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=270.0)
+    parser.add_argument("--seconds", type=float, default=240.0)
     given = parser.parse_args()
     end = time.monotonic() + given.seconds
     device, found = "cuda" if torch.cuda.is_available() else "cpu", []

@@ -98,6 +98,7 @@ def close(model: nn.Module, got: Tensor, expected: Tensor) -> bool:
 
 
 @cache
+@torch.enable_grad()
 def flaw(name: str, asked: Asked, device: torch.device, dtype: torch.dtype) -> str:
     """Return what is wrong with a kernel here: with its numbers, forward or backward; or nothing.
 

@@ -10,11 +10,13 @@ from torch.nn.attention import varlen
 from torch.nn.functional import scaled_dot_product_attention
 from torch.testing import assert_close
 from transformers.integrations.flex_attention import WrappedFlexAttention
+from transformers.modeling_flash_attention_utils import FlashAttentionKwargs
 
 from flowrl.errors import EngineError
-from flowrl.functional.packing import packed_attention
+from flowrl.functional.packing import pack, packed_attention
+from flowrl.functional.ragged import Ragged
 from flowrl.runtime.forward import forward_outputs
-from flowrl.runtime.kernels import attend, load_kernel, plain, register
+from flowrl.runtime.kernels import attend, load_kernel, plain, register, row_starts
 from tests.runtime.families import FAMILIES, model_of
 
 LENGTHS = (3, 1, 7)
@@ -42,6 +44,23 @@ def test_rows_told_by_their_starts_are_rows_alone_forward_and_backward(family, b
         found.append((out.detach(), {name: p.grad for name, p in model.named_parameters()}))
 
     assert_close(found[1], found[0], rtol=1e-5, atol=1e-5)  # Gemma's norms are float32 always
+
+
+@pytest.mark.parametrize(
+    ("name", "told"), [("varlen", True), ("plain", True), ("flex", False), ("capped", False)]
+)
+def test_those_without_masks_are_told_where_rows_start(name, told):
+    model = model_of(FAMILIES["qwen2"]())
+    model.set_attn_implementation(register(name))
+    packed = pack(Ragged.of_rows([[0] * length for length in LENGTHS], torch.int64))
+
+    starts = row_starts(model, packed, torch.device("cpu"))
+
+    assert bool(starts) == told
+    if told:
+        assert starts.keys() <= FlashAttentionKwargs.__annotations__.keys()
+        assert starts["cu_seq_lens_q"].tolist() == STARTS.tolist()
+        assert starts["max_length_q"] == max(LENGTHS)
 
 
 @pytest.mark.filterwarnings("ignore")  # torch warns itself as it compiles
