@@ -18,6 +18,7 @@ from flowrl.runtime.engines.torch_scorer import TorchScorer
 from flowrl.runtime.heads import head_module
 from flowrl.runtime.lora import Lora
 from flowrl.runtime.models import ModelSpec, load_model
+from flowrl.runtime.ranks import Ranks
 from flowrl.runtime.schedule import TrainerOptions
 from tests.runtime.engines.losses import PLAIN, losses
 
@@ -185,6 +186,18 @@ def test_a_generator_adds_the_adapter_that_it_gets_to_its_base(halved, tokenizer
     assert (logprobs(trainer.base(), read).double() - said).abs().max() > 3 * exact
     assert sampler.stored().keys() == trainer.weights().keys()
     assert sampler.version == 2
+
+
+def test_ranks_that_would_divide_layers_with_adapters_are_told(model_folder, tokenizer):
+    spec = ModelSpec(model_folder("llama"), lora=LORA)
+
+    with pytest.raises(EngineError) as caught:
+        HFGenerator(spec, tokenizer, Ranks(0, 2))
+
+    assert str(caught.value).replace(spec.path, "MODEL") == snapshot("""\
+2 ranks are to divide `MODEL`, which has an adapter: that goes beside whole layers
+help: take a layout without tp\
+""")
 
 
 def test_peft_is_asked_for(model_folder, monkeypatch):

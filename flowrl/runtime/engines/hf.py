@@ -48,6 +48,12 @@ class HFGenerator:
         self.version, self.shared = 0, False
         self.orders: dict[str, Tensor] = {}
         check_device(spec)
+        if spec.lora and ranks.count > 1:
+            raise EngineError(
+                f"{ranks.count} ranks are to divide `{spec.path}`, which has an adapter: that goes "
+                "beside whole layers",
+                hint="take a layout without tp",
+            )
         whole = attrs.evolve(spec, head="lm", device=spec.device if ranks == ALONE else "cpu")
         self.model: Any = load_model(whole).requires_grad_(False)
         self.shapes = shapes_of(self.model)

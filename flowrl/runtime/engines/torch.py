@@ -250,18 +250,19 @@ class TorchTrainer(TorchScorer):
             dtype: of the saved weights; by default that of the weights trained.
         """
         kind, first = None if dtype is None else DTYPES[dtype], self.ranks.index == 0
-        own = {name: x.to("cpu") for name, x in self.gathered() if first}
-        weights = {name: x.to("cpu", kind) for name, x in self._whole(own) if first}
+        weights = {name: x.to("cpu", kind) for name, x in self._merged() if first}
         if first:
             with quiet_transformers():
                 save_model(self.model, Path(folder), weights)
-            if self.spec.lora:
+        if self.spec.lora:
+            own = {name: x.to("cpu") for name, x in self.gathered()}
+            if first:
                 save_adapter(self.model, Path(folder) / "adapter", own, self.spec.path)
 
-    def _whole(self, own: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
-        """Yield the weights of the whole model."""
+    def _merged(self) -> Iterator[tuple[str, Tensor]]:
+        """Yield the weights of the whole model one by one; of several ranks, all must ask."""
         if not self.spec.lora:
-            yield from own.items()
+            yield from self.gathered()
             return
         with self.ranks.together(f"`{self.role}`, merged"):
             yield from merged(self.model)
