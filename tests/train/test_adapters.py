@@ -88,3 +88,14 @@ def test_check_says_what_is_not_loaded(folder):
             "`reference` is the base under the adapter of `policy`: it is not loaded again.",
         ]
     )
+
+
+def test_a_run_on_machines_says_that_it_is_not_predicted(folder, capsys):
+    folder.run("grpo", "cluster.machines=1xH100", "train.steps=1", added=LORA)
+
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if "predicted" in line] == snapshot(
+        [
+            "what the run takes is not predicted: a plan is of models whose weights all train; `policy` has an adapter"
+        ]
+    )
