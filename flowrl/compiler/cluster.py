@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 import attrs
 
 from flowrl.errors import RunFileError
-from flowrl.ir.plan import Pool
+from flowrl.ir.plan import Pool, names_of_use
 
 __all__ = ["OTHER_ROLES", "Cluster", "Pool"]
 
@@ -32,7 +32,7 @@ class Cluster:
 
         A model scores where it is trained, unless a pool claims `role.score`.
         """
-        claims = ((pool, name) for name in _names(role, use) for pool in self.pools)
+        claims = ((pool, name) for name in names_of_use(role, use) for pool in self.pools)
         return next((pool.name for pool, name in claims if name in pool.roles), self.pools[0].name)
 
     def layout_of(self, role: str, use: str) -> str:
@@ -43,7 +43,13 @@ class Cluster:
         """
         name = self.pool_of(role, use)
         layouts = next(pool.layouts for pool in self.pools if pool.name == name)
-        return next((layouts[name] for name in _names(role, use) if name in layouts), "")
+        return next((layouts[name] for name in names_of_use(role, use) if name in layouts), "")
+
+    def residency_of(self, role: str, use: str) -> str:
+        """Return what becomes of a use of a role while others work in its pool; "" if not said."""
+        name = self.pool_of(role, use)
+        given = next(pool.residencies for pool in self.pools if pool.name == name)
+        return next((given[name] for name in names_of_use(role, use) if name in given), "")
 
     def home_of(self, role: str, uses: Collection[str]) -> str:
         """Return the use of a role that its weights live for: `train`, or else one that reads."""
@@ -67,7 +73,8 @@ class Cluster:
         def there(pool: Pool) -> Pool:
             roles = tuple(new for _, new in renamed(pool.roles))
             layouts = {new: pool.layouts[old] for old, new in renamed(pool.layouts)}
-            return attrs.evolve(pool, roles=roles, layouts=layouts)
+            stays = {new: pool.residencies[old] for old, new in renamed(pool.residencies)}
+            return attrs.evolve(pool, roles=roles, layouts=layouts, residencies=stays)
 
         return Cluster(tuple(map(there, self.pools)), {name: home})
 
@@ -82,9 +89,3 @@ class Cluster:
                         where=f"  cluster.pools.{pool.name}.roles",
                         hint="name roles of the program, `data` or `reward`",
                     )
-
-
-def _names(role: str, use: str) -> tuple[str, ...]:
-    """Return what a use of a role may be called, the first of them that is known counts."""
-    trained = [f"{role}.train"] if use == "score" else []
-    return (f"{role}.{use}", *trained, role)

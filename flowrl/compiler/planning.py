@@ -82,6 +82,7 @@ def placed(found: Found, homes: Mapping[str, str] = ALONE) -> Cluster:
             (*map(str, pool.seats), *others.pop(pool.name, ())),
             {str(seat): str(found.seats[seat].layout) for seat in pool.seats},
             pool.ranks[0],
+            {str(seat): found.seats[seat].residency for seat in pool.seats},
         )
         for pool in found.pools
     ]

@@ -9,9 +9,7 @@ from flowrl.compiler.cost.step import Slot, slots
 from flowrl.compiler.planning import Planned
 from flowrl.compiler.search import Bytes, PlacedSeat
 from flowrl.compiler.tasks import Seat, Task
-from flowrl.ir.action import Action, Does
-
-LEAVE = {"resident": Does.SLEEP, "alias": Does.SLEEP, "offload": Does.OFFLOAD, "drop": Does.DROP}
+from flowrl.ir.action import ENTERS, LEAVES, Action, Does
 
 
 @attrs.frozen
@@ -103,7 +101,7 @@ def _before(task: Task, slot: Slot, stays: Sequence[Stay]) -> Iterator[Action]:
 def _leave(task: Task, stay: Stay, turns: range) -> Action:
     of = stay.bytes
     return attrs.evolve(
-        _action(task, stay, turns, LEAVE[stay.residency]),
+        _action(task, stay, turns, LEAVES[stay.residency]),
         bytes=of.asleep - of.awake,
         moved=of.host if stay.changes else 0,
         seconds=stay.sleep,
@@ -111,9 +109,9 @@ def _leave(task: Task, stay: Stay, turns: range) -> Action:
 
 
 def _enter(task: Task, stay: Stay, turns: range) -> Action:
-    of, loads = stay.bytes, stay.residency == "offload"
+    of = stay.bytes
     return attrs.evolve(
-        _action(task, stay, turns, Does.LOAD if loads else Does.WAKE),
+        _action(task, stay, turns, ENTERS[stay.residency]),
         bytes=of.awake - of.asleep,
         moved=of.host,
         seconds=stay.wake,

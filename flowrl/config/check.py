@@ -12,6 +12,7 @@ from flowrl.config.bases import bases_of, check_adapters
 from flowrl.config.batches import batch_sentence, check_batches
 from flowrl.config.layouts import laid_out
 from flowrl.config.programs import load_program
+from flowrl.config.residency import check_residencies
 from flowrl.config.run_file import RunFile
 from flowrl.config.schema import PoolSpec
 from flowrl.config.types import as_toml
@@ -95,7 +96,7 @@ def written_cluster(run: RunFile) -> Cluster:
     pools, first = [], 0
     for name, roles in claims.items():
         spec = run.cluster.pools.get(name, PoolSpec())
-        pools.append(Pool(name, spec.gpus, roles, spec.layouts, first))
+        pools.append(Pool(name, spec.gpus, roles, spec.layouts, first, spec.residencies))
         first += spec.gpus
     return Cluster(tuple(pools), bases=bases_of(run))
 
@@ -111,13 +112,16 @@ def check_run(run: RunFile, graph: Graph, inputs: tuple[Input, ...]) -> None:
     Raises:
         RunFileError: a model, a reward or a data input is missing or unknown, a model has another
             head than is read, or an adapter that isn't trained, a pool claims a role that the
-            program doesn't have, or a step doesn't divide into minibatches.
+            program doesn't have, or drops weights that nothing brings again, or a step doesn't
+            divide into minibatches.
         ProgramError: advantages are taken within groups of one sample.
     """
     roles = [spec.name for spec in inputs if spec.kind is Kind.MODEL]
     read = models_read(graph)
     run.check_models([role for role in roles if role in read], roles)
-    cluster_of(run).check({*roles, *run.reward.models})
+    cluster = cluster_of(run)
+    cluster.check({*roles, *run.reward.models})
+    check_residencies(run, graph, cluster)
     check_heads(run, graph)
     check_adapters(run, graph)
     check_rewards(run, graph)

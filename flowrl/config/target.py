@@ -2,9 +2,10 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from flowrl.compiler.cluster import Cluster
+from flowrl.compiler.cost.memory import Residency
 from flowrl.compiler.hardware import Machines
 from flowrl.compiler.search import Constraints
 from flowrl.compiler.shapes import ModelShape, known_shape
@@ -69,14 +70,14 @@ def constraints_of(run: RunFile, seats: tuple[Seat, ...], cluster: Cluster) -> C
         gpus={pool.name: pool.gpus for pool in cluster.pools if pool.gpus},
         layouts={seat: Layout.parse(text) for seat, text in layouts.items() if text},
         axes=axes,
-        residencies={
-            seat: given[name]
-            for seat in seats
-            for given in [run.cluster.pools[pools[seat]].residencies]
-            for name in (seat.role, str(seat))
-            if name in given
-        },
+        residencies=residencies_of(seats, cluster),
     )
+
+
+def residencies_of(seats: tuple[Seat, ...], cluster: Cluster) -> dict[Seat, Residency]:
+    """Return what pools say becomes of seats while others work."""
+    given = {seat: cluster.residency_of(seat.role, seat.use) for seat in seats}
+    return {seat: cast(Residency, kind) for seat, kind in given.items() if kind}
 
 
 def _shape(run: RunFile, uses: Uses) -> ModelShape:

@@ -105,4 +105,6 @@ def _unlent(run: RunFile, role: str) -> str:
         return "vLLM packs its weights for the CPU"
     if kept != "alias":
         return f"pool `{pool}` has it `{kept}`"
+    if (trains := cluster.residency_of(role, "train")) not in ("", "resident"):
+        return f"its pool has `{role}.train` `{trains}`"
     return ""

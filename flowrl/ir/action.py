@@ -1,5 +1,6 @@
 """Actions: what becomes of weights and memory before an op, as data that plans carry."""
 
+from collections.abc import Mapping
 from enum import StrEnum
 
 import attrs
@@ -20,6 +21,22 @@ class Does(StrEnum):
     """Take it back, with what host memory has kept."""
     BRING = "bring"
     """Get the weights as they are where the model is trained."""
+
+
+LEAVES: Mapping[str, Does] = {
+    "resident": Does.SLEEP,
+    "alias": Does.SLEEP,
+    "offload": Does.OFFLOAD,
+    "drop": Does.DROP,
+}
+"""What a seat does before another one of its pool works, by its residency."""
+ENTERS: Mapping[str, Does] = {
+    "resident": Does.WAKE,
+    "alias": Does.WAKE,
+    "offload": Does.LOAD,
+    "drop": Does.WAKE,
+}
+"""What it does before it works again."""
 
 
 @attrs.frozen

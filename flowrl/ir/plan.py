@@ -34,6 +34,8 @@ class Pool:
         roles: what lives there: `policy`, or one use of it, `policy.generate`.
         layouts: how weights lie over its ranks, by role or use; whole, on one, if not said.
         first: the rank of its first GPU, among all of the cluster.
+        residencies: what becomes of a model while another one works, by role or use; it stays, if
+            not said.
     """
 
     name: str
@@ -41,11 +43,23 @@ class Pool:
     roles: tuple[str, ...] = ()
     layouts: Mapping[str, str] = attrs.field(factory=dict)
     first: int = 0
+    residencies: Mapping[str, str] = attrs.field(factory=dict)
 
     @property
     def ranks(self) -> range:
         """The ranks of its GPUs."""
         return range(self.first, self.first + self.gpus)
+
+    def residency_of(self, role: str, use: str) -> str:
+        """Return what becomes of a use of a role while another one works there."""
+        names = names_of_use(role, use)
+        return next((self.residencies[n] for n in names if n in self.residencies), "resident")
+
+
+def names_of_use(role: str, use: str) -> tuple[str, ...]:
+    """Return what a use of a role may be called in a pool; the first one that is known counts."""
+    trained = [f"{role}.train"] if use == "score" else []
+    return (f"{role}.{use}", *trained, role)
 
 
 @attrs.frozen

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from flowrl.ir.graph import Graph, Node, Value
 from flowrl.ir.types import ModelType
+from flowrl.ops.model import ModelOp
 from flowrl.ops.move import Reshard, Transfer
 from flowrl.ops.names import named_nodes
 from flowrl.ops.tensor import Constant
@@ -29,12 +30,14 @@ EXAMPLES = ("context", "rows", "tokens", "mask")
 class Held:
     """A value that workers have, under an id; when nothing here refers to it, they forget it."""
 
-    __slots__ = ("copies", "id", "lines")
+    __slots__ = ("copies", "id", "lines", "way")
 
     def __init__(self, id: int, lines: Sequence[Line]) -> None:
         self.id, self.lines = id, list(lines)
         self.copies: dict[str, Held] = {}
         """The same value in other pools."""
+        self.way: tuple[Held, Node] | None = None
+        """Of a model that was resharded: the one it was, and by which node."""
 
     def __del__(self) -> None:
         for line in self.lines:
@@ -59,6 +62,8 @@ class Controller:
         data: the worker that has the data.
         replies: where workers' replies arrive.
         ranked: the pools whose workers run models together, and have the same values.
+        drops: the generators that drop their weights when another model of their pool works: pools
+            and roles.
     """
 
     def __init__(
@@ -70,8 +75,10 @@ class Controller:
         data: Line,
         replies: Replies,
         ranked: Collection[str] = (),
+        drops: Collection[tuple[str, str]] = (),
     ) -> None:
         self.plan, self.pools, self.data, self.replies = plan, pools, data, replies
+        self.drops = drops
         self.holders = {p: lines[: None if p in ranked else 1] for p, lines in pools.items()}
         """The workers of each pool that have its values: its first one, or all its ranks."""
         self.graphs = list(inner_graphs(graph))
@@ -196,7 +203,8 @@ class Controller:
         self, place: tuple[Any, ...], segment: Segment, env: dict[Value, Any], path: Path
     ) -> None:
         lines = self.holders[segment.pool]
-        given = [self._given(self._bring(env[value], segment.pool)) for value in segment.reads]
+        values = self._undropped(segment, env)
+        given = [self._given(self._bring(values[value], segment.pool)) for value in segment.reads]
         results = self._new(lines, len(segment.gives))
         first = results[0].id if results else 0
         known = partial(row_of, env=origins(env), ask=self._asked)
@@ -211,7 +219,8 @@ class Controller:
         nodes, holders = segment.nodes, self.holders[segment.pool]
         replicas = self._replicas(segment)
         lines = [replica[0] for replica in replicas]
-        values = [self._bring(env[value], segment.pool) for value in nodes[0].args]
+        there = self._undropped(segment, env)
+        values = [self._bring(there[value], segment.pool) for value in nodes[0].args]
         given = [self._given(value) for value in values]
         self._spread(values[0], segment.pool)
         told = *place, given, path, len(lines)
@@ -291,8 +300,30 @@ class Controller:
             told = self.plan, edge, self.numbers[node], model.id, version, result.id
             both = [*sources, *(line for line in targets if line not in sources)]
             self.tell_all(both, "reshard", *told, nodes=(node,))
-            self.brought[there] = model, result
+            self._drop(edge.dst, but=edge.role)
+            self.brought[there], result.way = (model, result), (model, node)
         return result
+
+    def _undropped(self, segment: Segment, env: Mapping[Value, Any]) -> Mapping[Value, Any]:
+        """Return values as a segment reads them: weights that were dropped since come anew."""
+        if not self.drops or not any(isinstance(n.op, ModelOp) for n in segment.nodes):
+            return env
+        if segment.kind is not Kind.GENERATE:
+            self._drop(segment.pool)
+            return env
+        model = segment.nodes[0].args[0]
+        assert isinstance(model.type, ModelType)
+        role, held = model.type.role, env[model]
+        self._drop(segment.pool, but=role)
+        if not isinstance(held, Held) or not held.way or (segment.pool, role) in self.brought:
+            return env
+        return {**env, model: self._reshard(*held.way)}
+
+    def _drop(self, pool: str, but: str = "") -> None:
+        """Take note that generators of a pool drop their weights, but for one that works."""
+        for there in self.drops:
+            if there[0] == pool and there[1] != but:
+                self.brought.pop(there, None)
 
     def _replicas(self, segment: Segment) -> list[Sequence[Line]]:
         """Return the workers of a pool that sample together from each replica of a model."""

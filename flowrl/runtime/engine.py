@@ -48,8 +48,24 @@ class Completion:
     truncated: bool
 
 
+class Sleeper(Protocol):
+    """An engine that can leave its device for a while, as others of its pool work there."""
+
+    def sleep(self, *, keep: bool = True) -> None:
+        """Let the device's memory go.
+
+        Args:
+            keep: weights, in host memory; else they come anew before they are used.
+        """
+        ...
+
+    def wake(self) -> None:
+        """Take the memory back, with what was kept."""
+        ...
+
+
 class Generator(Protocol):
-    """Samples from a language model."""
+    """Samples from a language model. One that may leave its device is a `Sleeper` too."""
 
     def load(self, weights: Mapping[str, Tensor], version: int) -> None:
         """Take new weights, whole ones; everything cached from the old ones is gone."""
@@ -131,7 +147,7 @@ class Runs(Protocol):
 
 
 class Scorer(Runs, Protocol):
-    """Has a model, and runs it forward."""
+    """Has a model, and runs it forward. One that may leave its device is a `Sleeper` too."""
 
     def weights(self) -> Mapping[str, Tensor]:
         """Return the current weights by name; they alias the engine's own where possible."""

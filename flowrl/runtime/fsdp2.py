@@ -45,6 +45,17 @@ def chunk(tensor: Tensor) -> Tensor:
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
+def with_chunk(tensor: Tensor, own: Tensor) -> Tensor:
+    """Return a tensor laid out as another, of which this rank has `own`.
+
+    It is brought from the host to where the ranks talk.
+    """
+    if not isinstance(tensor, DTensor):
+        return own
+    mesh, layout, size = tensor.device_mesh, tensor.placements, tensor.size()
+    return DTensor.from_local(own, mesh, layout, shape=size, stride=tensor.stride())
+
+
 def whole(tensor: Tensor) -> Tensor:
     """Return a tensor with all its chunks; every rank must ask for it."""
     if not isinstance(tensor, DTensor):

@@ -11,7 +11,10 @@ import attrs
 
 from flowrl.errors import EngineError
 from flowrl.functional.ragged import Ragged
+from flowrl.ir.graph import Node
+from flowrl.ops.model import Generate
 from flowrl.runtime.engine import Generator, Sampling, Scorer, Sequences
+from flowrl.runtime.residency import Room
 from flowrl.runtime.rows import Cursor, Row, row_keys
 
 Path = tuple[int, ...]
@@ -34,11 +37,14 @@ class Resident:
         role: the role of the program.
         engine: what runs it forward, and trains it if it can.
         version: the number of updates so far, over the whole run.
+        home: of a snapshot, or the base of an adapter: the model that it is of. It is run while
+            that one is on the device.
     """
 
     role: str
     engine: Scorer
     version: int = 0
+    home: "Resident | None" = None
 
 
 @attrs.frozen(eq=False)
@@ -134,6 +140,7 @@ class Host:
         seconds: time spent in this step by kind of op.
         loaded: for each generator, the model and version that it has.
         shared: for each generator that computes with a trainer's own weights, that trainer.
+        room: who of them has the device.
     """
 
     models: dict[str, Resident] = attrs.field(factory=dict)
@@ -151,12 +158,14 @@ class Host:
     seconds: dict[str, float] = attrs.field(factory=lambda: defaultdict(float))
     loaded: dict[Generator, tuple[Any, int]] = attrs.field(factory=dict)
     shared: dict[Generator, Scorer] = attrs.field(factory=dict)
+    room: Room = attrs.field(factory=Room)
 
     def begin(self, step: int, cursors: Mapping[str, Cursor]) -> None:
         """Start a step: its number sets the seeds, its cursors where to draw rows."""
         self.step, self.cursors = step, cursors
         self.counts.clear()
         self.seconds.clear()
+        self.room.begin()
 
     def seed_of(self, *parts: int) -> int:
         """Return a seed below 2**62 that depends on the run, the step and `parts` only."""
@@ -193,7 +202,22 @@ class Host:
             else:
                 generator.load(engine.weights(), handle.version)
             self.loaded[generator] = (handle.resident, handle.version)
+            self.room.brought(generator)
         return generator
+
+    def take(self, node: Node, handle: Handle) -> None:
+        """Let the model of an op have the device; the one that worked before it makes room."""
+        model = handle.resident
+        if isinstance(node.op, Generate):
+            self.give(self.generators.get(model.role))
+        else:
+            self.give((model.home or model).engine)
+
+    def give(self, engine: Any) -> None:
+        """Let an engine have the device."""
+        if self.room.turns(engine):
+            with self.timed("residency"):
+                self.loaded.pop(self.room.take(engine), None)
 
     @contextmanager
     def timed(self, kind: str) -> Iterator[None]:

@@ -51,6 +51,8 @@ class Interpreter:
     def evaluate(self, node: Node, args: list[Any], path: Path) -> Sequence[Any]:
         """Return the results of one node."""
         try:
+            if isinstance(node.op, model.ModelOp):
+                self.host.take(node, args[0])
             with self.measures.of(node):
                 return EVALUATE[type(node.op)](self, node, args, path)
         except FlowrlError as error:

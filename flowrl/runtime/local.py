@@ -116,6 +116,7 @@ def load_models(
         if uses.generates if seat is None else seat.samples(uses):
             replica = seat.replica(uses) if seat else ALONE
             generators[role] = load_generator(setup, tokenizers[role], replica)
+            host.room.admit(generators[role], role, "generate")
         sampling[role], host.sequences_per_block[role] = setup.sampling, setup.sequences_per_block
     host.generators, host.sampling, host.decoders = generators, sampling, tokenizers
     for role, generator in generators.items():
@@ -176,7 +177,8 @@ def _load_model(
     ranks: Ranks,
 ) -> None:
     role = uses.role
-    host.models[role] = Resident(role, _engine(role, setup, uses, ranks))
+    host.models[role] = Resident(role, engine := _engine(role, setup, uses, ranks))
+    host.room.admit(engine, role, "train" if "train" in uses.kinds else "score")
     own, writer = tokenizers.get(role), tokenizers.get(tokenizing)
     if not uses.reads_tokens and (read := reader_of(role, setup.model.path, own, writer)):
         host.readers[role] = read

@@ -203,7 +203,8 @@ def update(it: Evaluator, node: Node, args: list[Any], path: Path) -> Sequence[A
 def snapshot(it: Evaluator, node: Node, args: list[Any], path: Path) -> Sequence[Any]:
     """Copy a model."""
     (handle,) = args
-    copy = Resident(handle.resident.role, handle.engine.snapshot(), handle.version)
+    of = handle.resident
+    copy = Resident(of.role, handle.engine.snapshot(), handle.version, of.home or of)
     return (Handle(copy, copy.version),)
 
 
@@ -212,7 +213,7 @@ def base(it: Evaluator, node: Node, args: list[Any], path: Path) -> Sequence[Any
     (handle,), op = args, node.op
     assert isinstance(op, model.Base)
     under: Any = handle.engine.base()
-    return (Handle(Resident(op.role, under), 0),)
+    return (Handle(Resident(op.role, under, home=handle.resident), 0),)
 
 
 def ema(it: Evaluator, node: Node, args: list[Any], path: Path) -> Sequence[Any]:

@@ -10,7 +10,8 @@ from ray import cloudpickle
 from flowrl.errors import EngineError
 from flowrl.ir.graph import Graph
 from flowrl.ir.layout import Layout
-from flowrl.ir.plan import functions_of
+from flowrl.ir.plan import Plan, functions_of
+from flowrl.ops.model import Generate
 from flowrl.ops.uses import uses_of
 from flowrl.runtime.channels import RayReplies
 from flowrl.runtime.controller import Controller
@@ -40,7 +41,9 @@ class RayExecutor(PoolExecutor):
         own = {pool.name: pools[pool.name] for pool in job.plan.pools}
         self.pools = own
         data, replies = self._line("data"), RayReplies()
-        controller = Controller(job.name, graph, job.source, own, data, replies, job.ranked)
+        controller = Controller(
+            job.name, graph, job.source, own, data, replies, job.ranked, drops_of(job.plan, graph)
+        )
         super().__init__(controller, graph, job.inputs, loan=job.loan)
         gpus = sorted(job.plan.pools, key=lambda pool: not pool.gpus)
         lines = (line for pool in gpus for line in own[pool.name])
@@ -142,6 +145,16 @@ class RayExecutor(PoolExecutor):
         plan = self.job.plan
         pool = next((pool for pool in plan.pools if claim in pool.roles), plan.pools[0])
         return self.pools[pool.name][0]
+
+
+def drops_of(plan: Plan, graph: Graph) -> set[tuple[str, str]]:
+    """Return the pools and roles of generators that drop weights while other models work."""
+    pools, found = {pool.name: pool for pool in plan.pools}, set()
+    for role, uses in uses_of(graph).items():
+        for pool in {n.pool for n in uses.nodes if isinstance(n.op, Generate)}:
+            if pools[pool].residency_of(role, "generate") == "drop":
+                found.add((pool, role))
+    return found
 
 
 def _check_homes(graph: Graph) -> None:

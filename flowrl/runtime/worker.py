@@ -36,6 +36,7 @@ from flowrl.runtime.measures import Measures
 from flowrl.runtime.models import DTYPES
 from flowrl.runtime.ranks import ALONE, Ranks
 from flowrl.runtime.reshard import Wire
+from flowrl.runtime.residency import Room
 from flowrl.runtime.rows import Cursor, fields
 from flowrl.runtime.segments import Segment, inner_graphs, segments
 from flowrl.runtime.shares import send_list, shares
@@ -131,9 +132,12 @@ class Worker:
     def load(self, plan: str, setup: Setup, lead: bool) -> None:
         """Load this worker's part of a plan, under a name; `lead` has the pool's values."""
         pin_threads(setup.threads)
-        graph = Plan.from_json(setup.plan).graph(cloudpickle.loads(setup.functions))
+        given = Plan.from_json(setup.plan)
+        graph = given.graph(cloudpickle.loads(setup.functions))
         score = self.rewards.score(plan) if self.rewards else None
         host = Host(seed=setup.seed, score=score, drop_failed=setup.drop_failed)
+        pool = next(pool for pool in given.pools if pool.name == setup.pool)
+        host.room = Room(pool)
         seat = Seat(setup.pool, lead, self.groups)
         if setup.loan:
             self._borrow(setup, graph, host, seat)
@@ -227,9 +231,11 @@ class Worker:
         self.node = 0
         part = self.parts[plan]
         host, handle = part.it.host, self.values.get(model)
-        held = handle.engine.stored() if isinstance(handle, Handle) else {}
         way = part.ways[edge]
         generator = host.generators[edge.role] if way.arrives else None
+        if generator:
+            host.give(generator)  # weights that sleep from now on are read where they are
+        held = handle.engine.stored() if isinstance(handle, Handle) else {}
         start = time.perf_counter()
         with host.timed("reshard"):
             sent = way.take(held, generator.stored() if generator else {})
@@ -240,6 +246,7 @@ class Worker:
             gone: Any = Gone(edge.role)
             arrived = Resident(edge.role, gone, version)
             host.loaded[generator] = arrived, version
+            host.room.brought(generator)
             self.values[result] = Handle(arrived, version)
 
     def scatter(
@@ -259,6 +266,7 @@ class Worker:
         """Return the completions of this worker's blocks."""
         part, node = self._generate(plan, graph, number)
         (handle,), (blocks,) = self._values([model]), channels.get(asked)
+        part.it.host.take(node, handle)
         with _together(part.ranks, node), part.it.measures.of(node):
             done = perform.answers(part.it, node, handle, blocks)
         return channels.put([done])
@@ -278,6 +286,10 @@ class Worker:
         """Return what was counted in this step, and the seconds by kind of op."""
         host = self.parts[plan].it.host
         return dict(host.counts), dict(host.seconds)
+
+    def actions(self, plan: str) -> list[tuple[str, str]]:
+        """Return who has left the device and taken it in this step: seats, and what they did."""
+        return [(seat, does.value) for seat, does in self.parts[plan].it.host.room.done]
 
     def measured(self, plan: str, first: int, last: int) -> list[tuple[Any, ...]]:
         """Return what was measured in this step of nodes `first` to `last`, as plain numbers."""
@@ -307,11 +319,14 @@ class Worker:
         assert loan is not None
         role = loan.name
         lender, own = self.parts[loan.plan].it.host, setup.roles[role]
+        host.room = lender.room
         load_judges(graph, setup.roles, setup.tokenizers, host, lender, seat)
         if seat.samples(uses_of(graph)[role]):
             replica = seat.replica(uses_of(graph)[role])
             made = lender.generators.get(loan.role)
-            made = made or load_generator(own, setup.tokenizers[role], replica)
+            if not made:
+                made = load_generator(own, setup.tokenizers[role], replica)
+                host.room.admit(made, loan.role, "generate")
             host.generators = {role: made}
             host.loaded, host.shared = lender.loaded, lender.shared
         host.decoders, host.sampling = setup.tokenizers, {role: own.sampling}

@@ -36,6 +36,10 @@ def test_a_trainer_computes_with_the_engines_tensors(text, sync_of):
         (LORA, "an adapter trains, and it alone is sent"),
         (RAY + GPU.replace("gpus = 1", "workers = 2"), "pool `all` has 2 workers"),
         (GPU + "residencies = {policy = 'offload'}\n", "pool `all` has it `offload`"),
+        (
+            GPU + "residencies = {'policy.train' = 'offload'}\n",
+            "its pool has `policy.train` `offload`",
+        ),
     ],
 )
 def test_where_it_can_not_weights_are_copied_and_it_is_said_why(text, why, sync_of):

@@ -243,6 +243,7 @@ def test_a_residency_that_no_placement_can_keep():
 
     assert str(refused.value) == snapshot("""\
 `policy.train` has the residency `drop`, but no other seat trains its weights to bring them anew
+  --set cluster.pools.all={roles=['policy', 'reference', 'data', 'reward'], residencies={'policy.train'='drop'}}
 help: let it be `resident`, or go to host memory with `offload`\
 """)
 

@@ -1,6 +1,6 @@
 """The hf engine: samples from a transformers model with a key-value cache."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -14,6 +14,7 @@ from flowrl.errors import EngineError
 from flowrl.runtime.checks import broken, check_prompts, check_sampling, limits_of
 from flowrl.runtime.engine import Completion, Request, Sampling
 from flowrl.runtime.fsdp2 import chunk, laid_as
+from flowrl.runtime.host_copy import HostCopy
 from flowrl.runtime.language import full_precision
 from flowrl.runtime.models import (
     ModelSpec,
@@ -21,7 +22,6 @@ from flowrl.runtime.models import (
     check_weights,
     load_model,
     shapes_of,
-    weights_of,
 )
 from flowrl.runtime.ranks import ALONE, Ranks
 from flowrl.runtime.sampling import sample, uniforms
@@ -47,6 +47,7 @@ class HFGenerator:
         self.spec, self.tokenizer, self.ranks = spec, tokenizer, ranks
         self.version, self.shared = 0, False
         self.orders: dict[str, Tensor] = {}
+        self.kept = HostCopy(spec.device)
         check_device(spec)
         if spec.lora and ranks.count > 1:
             raise EngineError(
@@ -74,7 +75,7 @@ class HFGenerator:
         for name, own in self.model.state_dict(keep_vars=True).items():
             if name in weights:
                 self._take(own, weights[name].detach(), self.orders.get(name))
-        self.version = version
+        self.version, self.kept.changed = version, True
 
     def _take(self, own: Tensor, new: Tensor, order: Tensor | None) -> None:
         if self.ranks.count > 1:
@@ -89,11 +90,7 @@ class HFGenerator:
 
         They may be written: what `load` has shared is this engine's own from now on.
         """
-        if self.shared:
-            for own in self.model.state_dict(keep_vars=True).values():
-                own.data = own.data.clone()
-            self.shared = False
-        return {name: chunk(tensor) for name, tensor in weights_of(self.model).items()}
+        return {name: tensor for name, tensor in self._own() if name in self.shapes}
 
     def lent(self) -> dict[str, Tensor]:
         """Return this engine's own tensors by name, for a trainer to compute with.
@@ -107,7 +104,28 @@ class HFGenerator:
 
     def renewed(self, version: int) -> None:
         """Take note that all that is stored has been written: it is of this version now."""
-        self.version = version
+        self.version, self.kept.changed = version, True
+
+    def sleep(self, *, keep: bool = True) -> None:
+        """Let the device's memory go: weights go to the host, or come anew before they are used.
+
+        The base of an adapter doesn't come anew, so is kept.
+        """
+        lora = self.spec.lora is not None
+        lasting = ((name, x) for name, x in self._own() if lora or name in self.shapes)
+        self.kept.take(lasting, keep=keep or lora)
+
+    def wake(self) -> None:
+        """Take the memory back, with what the host has kept."""
+        self.kept.give_back()
+
+    def _own(self) -> Iterator[tuple[str, Tensor]]:
+        """Yield what this rank has of all tensors, by name; none of them is shared any more."""
+        for name, tensor in (*self.model.named_parameters(), *self.model.named_buffers()):
+            if self.shared and name in self.shapes:
+                tensor.data = tensor.data.clone()
+            yield name, chunk(tensor.detach())
+        self.shared = False
 
     @torch.no_grad()
     def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[list[Completion]]:
@@ -120,6 +138,7 @@ class HFGenerator:
                 describes no distribution.
             RankMissingError: another rank died, or did not come in time.
         """
+        self.kept.check(self.spec.path)
         check_sampling(sampling)
         check_prompts(requests, sampling, *limits_of(self.model.config))
         if not any(request.n for request in requests):

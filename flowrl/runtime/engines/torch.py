@@ -13,7 +13,7 @@ from flowrl.errors import EngineError
 from flowrl.ops.model import Head
 from flowrl.runtime.engine import Loss, Outputs, Sequences, Update
 from flowrl.runtime.engines.torch_scorer import TorchScorer, microbatches
-from flowrl.runtime.fsdp2 import laid_as, whole
+from flowrl.runtime.fsdp2 import chunk, laid_as, whole
 from flowrl.runtime.layers import checkpoint_layers
 from flowrl.runtime.lora import merged, save_adapter
 from flowrl.runtime.masters import Masters, adopt
@@ -97,10 +97,13 @@ class TorchTrainer(TorchScorer):
 
         Raises:
             EngineError: weights are divided over ranks or trained by an adapter, an update was
-                taken already, or a tensor is of another shape. Nothing has changed.
+                taken already, the model sleeps, or a tensor is of another shape. Nothing has
+                changed.
         """
         if self.ranks.count > 1 or self.spec.lora or self.optimizer.state:
             raise EngineError(f"`{self.role}` trains on one rank, all weights, from its start")
+        if self.kept.gone:
+            raise EngineError(f"`{self.role}` leaves its device while others work")
         if self.spec.dtype != "bfloat16":
             adopt(self.model, views)
             return
@@ -189,6 +192,7 @@ class TorchTrainer(TorchScorer):
         rate = learning_rate(self.options, step)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
+        self.kept.changed = True
         self.optimizer.step()
         return {"grad_norm": norm, "learning_rate": rate}
 
@@ -199,10 +203,17 @@ class TorchTrainer(TorchScorer):
                 hint="look for infinite rewards or ratios in this batch, or lower learning_rate",
             )
 
+    def _lasting(self) -> Iterator[tuple[str, Tensor]]:
+        yield from super()._lasting()
+        for number, state in enumerate(self.optimizer.state.values()):
+            for name, x in state.items():
+                if x.dim():  # the count of steps stays where it is
+                    yield f"{name} {number}", chunk(x)
+
     def state_dict(self) -> dict[str, object]:
         """Return weights and optimiser state, whole, as clones on the CPU."""
         state = {"weights": self.own(), "optimizer": self.optimizer.state_dict()}
-        with self.ranks.together(f"the state of `{self.role}`"):
+        with self.awake(), self.ranks.together(f"the state of `{self.role}`"):
             return dict(cloned(state))
 
     def load_state_dict(self, state: Mapping[str, object]) -> None:
@@ -213,21 +224,23 @@ class TorchTrainer(TorchScorer):
         """
         weights: Mapping[str, Tensor] = state["weights"]  # type: ignore[assignment]
         check_weights(self.model, weights, shapes_of(self.model))
-        with torch.no_grad():
-            for name, tensor in self.own().items():
-                tensor.copy_(laid_as(weights[name], tensor))
-        if self.masters:
-            self.masters.write()
         optimizer = cloned(state["optimizer"])  # it would keep what it is given
         for number, parameter in enumerate(self.trained):
             moments = optimizer["state"].get(number, {})
             for name, x in moments.items():
                 moments[name] = laid_as(x, parameter) if x.dim() else x
-        self.optimizer.load_state_dict(optimizer)
+        with self.awake():
+            self.kept.changed = True
+            with torch.no_grad():
+                for name, tensor in self.own().items():
+                    tensor.copy_(laid_as(weights[name], tensor))
+            if self.masters:
+                self.masters.write()
+            self.optimizer.load_state_dict(optimizer)
 
     def save_sharded(self, folder: str) -> None:
         """Write weights and optimizer state, each rank its own; any number of ranks loads them."""
-        with self.ranks.together(f"the shards of `{self.role}`, saved"):
+        with self.awake(), self.ranks.together(f"the shards of `{self.role}`, saved"):
             save_state(folder, self.model, self.optimizer, self.ranks)
 
     def load_sharded(self, folder: str) -> None:
@@ -236,7 +249,8 @@ class TorchTrainer(TorchScorer):
         Raises:
             EngineError: the folder holds no state, or that of another model.
         """
-        with self.ranks.together(f"the shards of `{self.role}`, loaded"):
+        with self.awake(), self.ranks.together(f"the shards of `{self.role}`, loaded"):
+            self.kept.changed = True
             load_state(folder, self.model, self.optimizer, self.ranks)
 
     def save(self, folder: str, dtype: str | None = None) -> None:
@@ -264,7 +278,7 @@ class TorchTrainer(TorchScorer):
         if not self.spec.lora:
             yield from self.gathered()
             return
-        with self.ranks.together(f"`{self.role}`, merged"):
+        with self.awake(), self.ranks.together(f"`{self.role}`, merged"):
             yield from merged(self.model)
 
 

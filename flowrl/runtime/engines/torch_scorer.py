@@ -1,7 +1,7 @@
 """The torch scorer: runs a transformers model forward, on one rank or several."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 
 import attrs
 import torch
@@ -11,7 +11,8 @@ from flowrl.ops.model import Head
 from flowrl.runtime.attention import Attention, Packing, choose_attention
 from flowrl.runtime.engine import Outputs, Sequences
 from flowrl.runtime.forward import Forward
-from flowrl.runtime.fsdp2 import chunk, laid_as, shard, units, whole
+from flowrl.runtime.fsdp2 import chunk, laid_as, shard, units, whole, with_chunk
+from flowrl.runtime.host_copy import HostCopy
 from flowrl.runtime.language import full_precision
 from flowrl.runtime.layers import compile_layers
 from flowrl.runtime.lora import adapter_off, copied, widen
@@ -75,7 +76,7 @@ class TorchScorer:
             packing = choose_attention(self.model, spec, attention, packing, role)
         self.packing: Packing = packing or "padded"
         self.attention, self.compiled = attention, compiled
-        self.call = Forward(self.model)
+        self.call, self.kept = Forward(self.model), HostCopy(spec.device)
         if self.fsdp:
             with ranks.together(f"`{role}`, to be divided"):
                 shard(self.call, self.model, self.fsdp, ranks, spec.device)
@@ -94,8 +95,11 @@ class TorchScorer:
         return dict(self.gathered())
 
     def stored(self) -> dict[str, Tensor]:
-        """Return what this rank has of each weight, by name, aliased; of tied ones the first."""
-        return {name: chunk(tensor) for name, tensor in self.own().items()}
+        """Return what this rank has of each weight, by name, aliased; of tied ones the first.
+
+        Of a model that sleeps, it is what the host has.
+        """
+        return {name: self.kept.of(name, chunk(tensor)) for name, tensor in self.own().items()}
 
     def own(self) -> dict[str, Tensor]:
         """Return the weights as this engine keeps them, by name; tied ones once."""
@@ -106,11 +110,37 @@ class TorchScorer:
         own = self.own()
         with self.ranks.together(f"{len(own)} weights of `{self.role}`"):
             for name, tensor in own.items():
-                yield name, whole(tensor)
+                kept = self.kept.copies[name] if name in self.kept.gone else None
+                yield name, whole(tensor if kept is None else with_chunk(tensor, kept))
+
+    def sleep(self, *, keep: bool = True) -> None:
+        """Let the device's memory go: weights and optimizer state go to the host."""
+        for unit in units(self.call):
+            unit.reshard()
+        self.kept.take(self._lasting(), keep=keep)
+
+    def wake(self) -> None:
+        """Take the memory back, with what the host has kept."""
+        self.kept.give_back()
+
+    @contextmanager
+    def awake(self) -> Iterator[None]:
+        """Be on the device, and asleep afterwards if it is now."""
+        asleep = bool(self.kept.gone)
+        self.wake()
+        yield
+        if asleep:
+            self.sleep()
+
+    def _lasting(self) -> Iterator[tuple[str, Tensor]]:
+        """Yield what this rank has on the device between ops, by name."""
+        for name, parameter in self.model.named_parameters():
+            yield name, chunk(parameter.detach())
 
     def average(self, weights: Mapping[str, Tensor], decay: float) -> None:
         """Move towards other weights, in place: to decay * own + (1 - decay) * other."""
-        with torch.no_grad():
+        with torch.no_grad(), self.awake():
+            self.kept.changed = True
             for name, own in weights_of(self.model).items():
                 if own.is_floating_point():
                     other = laid_as(weights[name].to(own.device, own.dtype), own)
@@ -118,6 +148,8 @@ class TorchScorer:
 
     def snapshot(self) -> "TorchScorer":
         """Return a frozen copy; divided weights are put where others have been read from disk."""
+        with self.awake():
+            model = None if self.fsdp else copied(self.model)
         copy = TorchScorer(
             self.spec,
             head=self.head,
@@ -126,7 +158,7 @@ class TorchScorer:
             attention=self.attention,
             compiled=self.compiled,
             role=self.role,
-            model=None if self.fsdp else copied(self.model),
+            model=model,
             ranks=self.ranks,
             fsdp=self.fsdp,
         )
@@ -141,6 +173,7 @@ class TorchScorer:
         return Base(self)
 
     def _split(self, batch: Sequences) -> list[Microbatch]:
+        self.kept.check(self.role)
         return split_rows(batch, self.budget, self.packing, self.ranks.index, self.ranks.count)
 
     def _room(self, batch: Sequences, outputs: Sequence[str]) -> Outputs:

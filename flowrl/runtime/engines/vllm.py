@@ -168,10 +168,14 @@ class VLLMGenerator:
         self.lends = True
         return own
 
-    def sleep(self) -> None:
-        """Give the GPU's memory back: weights go to the host, the cache is dropped."""
+    def sleep(self, *, keep: bool = True) -> None:
+        """Give the GPU's memory back: weights go to the host if kept, the cache is dropped.
+
+        The base of an adapter doesn't come anew, so is kept.
+        """
+        self.inbox = {}
         if self.spec.device != "cpu":
-            self.llm.sleep(level=1)
+            self.llm.sleep(level=1 if keep or self.spec.lora else 2)
         self.loads += 1  # the cache is gone
 
     def wake(self) -> None:

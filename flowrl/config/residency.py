@@ -1,0 +1,35 @@
+"""What a run file says becomes of weights while others work, held against its program."""
+
+from flowrl.compiler.cluster import Cluster
+from flowrl.config.run_file import RunFile
+from flowrl.errors import RunFileError
+from flowrl.ir.graph import Graph
+from flowrl.ir.plan import names_of_use
+from flowrl.ops.uses import uses_of
+
+ANEW = ("drop", "alias")
+"""Residencies of weights that are trained elsewhere."""
+
+
+def check_residencies(run: RunFile, graph: Graph, cluster: Cluster) -> None:
+    """Check that weights which are let go come from somewhere again.
+
+    Raises:
+        RunFileError: no other use of the model trains them.
+    """
+    for role, its in uses_of(graph).items():
+        for use in sorted(its.kinds):
+            residency = cluster.residency_of(role, use)
+            if residency in ANEW and (use == "train" or "train" not in its.kinds):
+                raise RunFileError(
+                    f"`{role}.{use}` has the residency `{residency}`, but no other seat trains its "
+                    "weights to bring them anew",
+                    where=_key(run, cluster.pool_of(role, use), role, use),
+                    hint="let it be `resident`, or go to host memory with `offload`",
+                )
+
+
+def _key(run: RunFile, pool: str, role: str, use: str) -> str:
+    given = run.cluster.pools[pool].residencies
+    name = next(name for name in names_of_use(role, use) if name in given)
+    return run.source.where(("cluster", "pools", pool, "residencies", name))
