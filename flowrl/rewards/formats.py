@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 
 from flowrl.rewards.call import Fault, shortened
-from flowrl.rewards.server import PLACEHOLDER, Protocol, ServerSpec, plural
+from flowrl.rewards.server import PLACEHOLDER, ServerKind, ServerSpec, plural
 
 Arguments = Mapping[str, Sequence[Any]]
 """The texts and columns of a request, lists of one entry a completion."""
@@ -108,7 +108,7 @@ def _at(answer: Any, *path: str | int) -> Any:
     return value
 
 
-FORMATS: Mapping[Protocol, Format] = {
+FORMATS: Mapping[ServerKind, Format] = {
     "json": Format(_fields, _listed),
     "chat": Format(_question, _judged),
     "classify": Format(lambda *of: {"input": texts(*of)}, functools.partial(_in_order, "probs")),

@@ -10,9 +10,9 @@ from attrs.validators import ge, gt
 
 from flowrl.rewards.resolve import TEXTS, Columns
 
-Protocol = Literal["json", "chat", "classify", "pooling", "score"]
+ServerKind = Literal["json", "chat", "classify", "pooling", "score"]
 
-READ_BY: Mapping[str, tuple[Protocol, ...]] = {
+READ_BY: Mapping[str, tuple[ServerKind, ...]] = {
     "model": ("chat", "classify", "pooling", "score"),
     "template": ("json", "chat", "classify", "pooling"),
     "send": ("json",),
@@ -52,7 +52,7 @@ class ServerSpec:
 
     http: str = attrs.field()
     """URL to post to: `http://host:8000/v1/chat/completions`."""
-    kind: Protocol = "json"
+    kind: ServerKind = "json"
     """What the server speaks."""
     model: str | None = None
     """Name of the model at the server; its only one if not given."""

@@ -39,6 +39,9 @@ class RewardSpec:
     def _at_least_one(self, _: object, function: Function | Mapping[str, Function]) -> None:
         if function in ("", {}):
             raise ValueError("`function` must name a function")
+        for name in self.functions.values():
+            if isinstance(name, str) and "://" in name:
+                raise ValueError(f"`function` can't be an address, as `http` can: `{name}`")
 
     @property
     def functions(self) -> dict[str, Function]:

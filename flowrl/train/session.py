@@ -16,6 +16,7 @@ from flowrl.ir.types import DType, ModelType, TensorType, f32, i32
 from flowrl.ops.model import PLAIN, Head
 from flowrl.rewards.pool import RewardPool
 from flowrl.rewards.scoring import score_function
+from flowrl.rewards.server import ServerSpec
 from flowrl.rewards.spec import RewardSpec
 from flowrl.runtime.eager import Session
 from flowrl.runtime.engine import Sampling, load
@@ -36,7 +37,8 @@ class EagerSession:
 
     Args:
         rewards: functions by the name that programs score by: callables, or names as in a run
-            file. They are called in this process, without a time limit.
+            file. They are called in this process, without a time limit. Or servers: the fields of
+            `flowrl.rewards.server.ServerSpec`, such as `{"http": "http://host:8000/score"}`.
         sampling: how language models sample where the program is silent: the fields of
             `flowrl.runtime.engine.Sampling`, such as `{"max_tokens": 64}`.
         optimizer: how models are trained: the fields of
@@ -50,7 +52,7 @@ class EagerSession:
     def __init__(
         self,
         *,
-        rewards: Mapping[str, str | Callable[..., Any]] | None = None,
+        rewards: Mapping[str, str | Callable[..., Any] | Mapping[str, Any]] | None = None,
         sampling: Sampling | Mapping[str, Any] | None = None,
         optimizer: TrainerOptions | Mapping[str, Any] | None = None,
         seed: int = 0,
@@ -58,7 +60,7 @@ class EagerSession:
         self.sampling = _options(Sampling, sampling, "sampling")
         self.optimizer = _options(TrainerOptions, optimizer, "optimizer")
         self.functions = dict(rewards or {})
-        specs = {name: RewardSpec(function=f) for name, f in self.functions.items()}
+        specs = {name: _reward(name, given) for name, given in self.functions.items()}
         self.pool = RewardPool(specs, workers=0, folder=Path.cwd())
         self.host = Host(seed=seed, score=score_function(self.pool, "fail"))
         self.builder = Session(self.host)
@@ -159,6 +161,14 @@ class EagerSession:
 
     def __exit__(self, *error: object) -> None:
         self.close()
+
+
+def _reward(
+    name: str, given: str | Callable[..., Any] | Mapping[str, Any]
+) -> RewardSpec | ServerSpec:
+    if isinstance(given, Mapping):
+        return _options(ServerSpec, given, name)
+    return RewardSpec(function=given)
 
 
 def _options(cls: type[T], given: T | Mapping[str, Any] | None, name: str) -> T:

@@ -18,3 +18,9 @@ def test_limits_must_be_positive(fields):
 def test_a_function_must_be_named(function):
     with pytest.raises(ValueError, match="must name a function"):
         RewardSpec(function)
+
+
+@pytest.mark.parametrize("function", ["http://host/score", {"math": "https://host/score"}])
+def test_a_function_is_no_address(function):
+    with pytest.raises(ValueError, match=r"`function` can't be an address, as `http` can: `http"):
+        RewardSpec(function)

@@ -8,6 +8,7 @@ from transformers import LlamaForSequenceClassification
 from flowrl.config.run_file import load_run_file
 from flowrl.errors import DataError, EngineError, FlowrlError, RewardError, RunFileError
 from flowrl.report.check import checked
+from flowrl.runtime.engines.torch_scorer import TorchScorer
 from flowrl.runtime.reading import TextReader
 from flowrl.train.evaluate import eval_checkpoint
 from flowrl.train.prepare import lower
@@ -167,7 +168,14 @@ def test_a_reward_model_is_never_trained_and_never_saved(judged):
     assert saved == ["policy", "state.json"]
 
 
-def test_its_engine_is_set_by_its_name(judged):
+def test_it_reads_microbatches_that_its_engine_sets_by_its_name(judged, monkeypatch):
+    rows, run = [], TorchScorer._run
+
+    def spy(self, part, outputs, temperature):
+        rows.extend([len(part.rows)] * (self.role == "helpful"))
+        return run(self, part, outputs, temperature)
+
+    monkeypatch.setattr(TorchScorer, "_run", spy)
     plain = judged.run("reinforce.py", reward=HELPFUL)
     judged.clean()
 
@@ -175,6 +183,7 @@ def test_its_engine_is_set_by_its_name(judged):
         "reinforce.py", "engines.helpful.train.tokens_per_microbatch=1", reward=HELPFUL
     )
 
+    assert rows == [8] * 3 + [1] * 24
     assert [r["policy/loss"] for r in small] == pytest.approx(
         [r["policy/loss"] for r in plain], abs=1e-5
     )

@@ -3,6 +3,8 @@
 import pytest
 from inline_snapshot import snapshot
 
+import flowrl as fl
+from flowrl import ops
 from flowrl.errors import RewardError, RunFileError
 from flowrl.report.check import checked
 from tests.train.conftest import REWARD
@@ -50,6 +52,19 @@ def test_a_group_without_an_answer_is_dropped_and_counted(serve, folder):
     records = folder.run("grpo", "train.steps=2", reward=dropping)
 
     assert [record["reward/errors"] for record in records] == [4, 0]
+
+
+def test_a_session_scores_by_a_server(serve, folder):
+    server = serve(lambda body: [float(len(text)) for text in body["prompts"]])
+
+    with fl.session(rewards={"length": {"http": server.url}}) as session:
+        policy = session.model("policy", str(folder.model))
+        prompts = session.prompts(["a:", "bcd:"])
+        _, rewards = ops.score("length", ops.generate(policy, prompts, n=2))
+
+    assert rewards.data.values.tolist() == [2.0, 2.0, 4.0, 4.0]
+    with pytest.raises(fl.FlowrlError, match=r"`length\.batch` must be >= 1: 0"):
+        fl.session(rewards={"length": {"http": server.url, "batch": 0}})
 
 
 def test_a_server_that_is_not_there_ends_the_run_before_its_first_step(serve, folder):
