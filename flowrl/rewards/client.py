@@ -8,7 +8,8 @@ from urllib.request import getproxies, proxy_bypass
 
 import attrs
 import urllib3
-from urllib3.exceptions import HTTPError, NewConnectionError, TimeoutError
+from urllib3.exceptions import HTTPError, NewConnectionError
+from urllib3.exceptions import TimeoutError as Late
 from urllib3.util import Retry, Timeout
 
 from flowrl.errors import RewardError
@@ -138,9 +139,9 @@ class Client:
 
     def _fault(self, response: urllib3.BaseHTTPResponse, retries: int) -> Fault:
         status = " ".join(filter(None, [str(response.status), response.reason]))
-        said = shortened(" ".join(response.data.decode(errors="replace").split()))
+        said = self._said(response.data)
         again = f" in {counted(retries + 1, 'attempt')}" if response.status in PASSING else ""
-        text = self._hidden(f"answered {status}{again}{f': {said}' if said else ''}")
+        text = f"answered {status}{again}{f': {said}' if said else ''}"
         if response.status in PASSING:
             return Fault("unanswered", text)
         return Fault("refused" if response.status in OF_A_SAMPLE else "denied", text)
@@ -149,8 +150,7 @@ class Client:
         try:
             answer = json.loads(data)
         except (ValueError, RecursionError):
-            said = shortened(" ".join(data.decode(errors="replace").split())) or "nothing"
-            return Fault("unreadable", f"answered what is no JSON: {said}")
+            return Fault("unreadable", f"answered what is no JSON: {self._said(data) or 'nothing'}")
         try:
             return checked(FORMATS[self.spec.kind].scores(self.spec, answer), count)
         except Unreadable as unreadable:
@@ -159,10 +159,12 @@ class Client:
     def _reason(self, error: HTTPError) -> str:
         """Return why there was no answer."""
         reason = getattr(error, "reason", None) or error
-        late = isinstance(reason, TimeoutError) and not isinstance(reason, NewConnectionError)
-        if late:
+        if isinstance(reason, Late) and not isinstance(reason, NewConnectionError):
             return f"nothing within {self.spec.time_limit:g} s"
-        return self._hidden(shortened(str(reason.__cause__ or reason)))
+        return shortened(self._hidden(str(reason.__cause__ or reason)))
+
+    def _said(self, data: bytes) -> str:
+        return shortened(self._hidden(" ".join(data.decode(errors="replace").split())))
 
     def _hidden(self, text: str) -> str:
         return text.replace(self._key, "***") if self._key else text

@@ -1,5 +1,6 @@
 """What the run file says of a reward that a server gives."""
 
+import json
 import re
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -121,6 +122,13 @@ class ServerSpec:
             re.compile(pattern or "")
         except re.error as error:
             raise ValueError(f"`pattern` is no regular expression: {error}") from None
+
+    @extra_body.validator
+    def _is_json(self, _: object, extra_body: Mapping[str, Any]) -> None:
+        try:
+            json.dumps(dict(extra_body), allow_nan=False)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"`extra_body` can't be written as JSON: {error}") from None
 
     @batch.validator
     def _is_count(self, _: object, batch: int | None) -> None:

@@ -1,3 +1,5 @@
+import datetime
+
 import pytest
 from inline_snapshot import snapshot
 
@@ -31,6 +33,7 @@ def test_a_table_that_cannot_be_meant_is_refused():
         message(kind="pooling", send={"query": "texts"}),
         message(send={"query": "prompts"}),
         message(template="{completion}"),
+        message(extra_body={"until": datetime.date(2026, 1, 1)}),
     ]
 
     assert "\n".join(messages) == snapshot("""\
@@ -47,7 +50,8 @@ def test_a_table_that_cannot_be_meant_is_refused():
 `template` is read if `kind` is "json" or "chat" or "classify" or "pooling"; it is "score"
 `send` is read if `kind` is "json"; it is "pooling"
 `send` must have a field that is "completions" or "texts"
-`template` is read if a field of `send` is "texts"\
+`template` is read if a field of `send` is "texts"
+`extra_body` can't be written as JSON: Object of type date is not JSON serializable\
 """)
 
 
