@@ -152,10 +152,10 @@ class PoolSpec:
     residencies: dict[str, Literal["resident", "offload", "drop", "alias"]] = attrs.field(
         factory=dict
     )
-    """What `flowrl plan` takes to become of weights while other uses have the GPUs, by role or
-    quoted `"role.use"`: `resident`, they stay; `offload`, they go to host memory; `drop`, they are
-    brought anew; `alias`, they are those that train. It chooses those that aren't given; in a run
-    all stay."""
+    """What becomes of weights while other uses have the GPUs, by role or quoted `"role.use"`:
+    `resident`, they stay; `offload`, they go to host memory; `drop`, they are brought anew;
+    `alias`, they are those that train. Those that aren't given `flowrl plan` chooses; in a run they
+    stay."""
 
 
 @attrs.frozen

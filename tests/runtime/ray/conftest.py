@@ -56,6 +56,14 @@ layouts = { "policy.train" = "dp2 x fsdp2" }
 roles = ["policy.generate", "data", "reward"]
 cpus = 0.25
 """
+TURNS = """
+[cluster]
+executor = "ray"
+[cluster.pools.main]
+roles = ["policy", "reference"]
+cpus = 0.25
+residencies = { "policy.generate" = "drop", "policy.train" = "offload", reference = "offload" }
+"""
 HELD_OUT = """
 [eval]
 every_steps = 2

@@ -8,7 +8,7 @@ from safetensors.torch import load_file
 from torch.testing import assert_close
 
 from flowrl.errors import DataError, RunFileError
-from tests.runtime.ray.conftest import HELD_OUT, POOLS, RANKS, REPLICAS
+from tests.runtime.ray.conftest import HELD_OUT, POOLS, RANKS, REPLICAS, TURNS
 from tests.train.conftest import SCORED
 
 pytestmark = pytest.mark.usefixtures("kept")
@@ -36,6 +36,22 @@ def test_a_run_on_ray_logs_evaluates_samples_and_saves_what_one_in_a_process_doe
             pair = [(heldout.path / f / checkpoint / file).read_bytes() for f in ("out", "here")]
             assert pair[0] == pair[1]
     assert samples is None or len(samples) == 2 * 3
+
+
+def test_a_run_whose_models_take_turns_on_a_device_is_one_where_all_stay(heldout):
+    there = heldout.run("grpo", added=HELD_OUT + TURNS, reward=SCORED)
+
+    sets = ("train.folder=here", "cluster.executor=local")
+    here = heldout.run("grpo", *sets, added=HELD_OUT + TURNS, reward=SCORED)
+
+    assert [known(record) for record in there] == [known(record) for record in here]
+    assert all(r["seconds/main/residency"] > 0 for r in there if "seconds" in r)
+    assert any("eval/reward" in record for record in there)
+    weights = [
+        (heldout.path / f / "checkpoint/policy/model.safetensors").read_bytes()
+        for f in ("out", "here")
+    ]
+    assert weights[0] == weights[1]
 
 
 @pytest.mark.parametrize(
