@@ -1,5 +1,7 @@
 """Runs whose reward a server gives."""
 
+import itertools
+
 import pytest
 from inline_snapshot import snapshot
 
@@ -19,6 +21,12 @@ def vowels(body):
     return {"rewards": NAMES["vowels"](body["completions"], body["answer"])}
 
 
+def busy_once():
+    """Return what answers as `vowels`, but for the second request that comes."""
+    numbers = itertools.count(1)
+    return lambda body: (503, {}, b"") if next(numbers) == 2 else vowels(body)
+
+
 def table(server, **keys):
     given = "".join(f", {key} = {value}" for key, value in ({"send": SENT} | keys).items())
     return f'[reward]\nreward = {{ http = "{server.url}"{given} }}'
@@ -32,7 +40,7 @@ def metrics(records):
 
 
 def test_a_run_by_a_server_is_that_by_a_function(serve, folder):
-    server = serve(lambda body: (503, {}, b"") if len(server.asked) == 2 else vowels(body))
+    server = serve(busy_once())
 
     there = folder.run("grpo", "train.steps=2", reward=table(server, batch=8))
 

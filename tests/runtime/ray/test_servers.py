@@ -3,13 +3,13 @@
 import pytest
 
 from tests.runtime.ray.conftest import POOLS
-from tests.train.test_servers import FUNCTION, metrics, table, vowels
+from tests.train.test_servers import FUNCTION, busy_once, metrics, table
 
 pytestmark = pytest.mark.usefixtures("kept")
 
 
 def test_a_run_by_a_server_is_that_by_a_function_in_one_process(serve, heldout):
-    server = serve(lambda body: (503, {}, b"") if len(server.asked) == 2 else vowels(body))
+    server = serve(busy_once())
 
     there = heldout.run("grpo", "train.steps=2", reward=table(server, batch=8), added=POOLS)
 
