@@ -7,6 +7,7 @@ import torch
 from safetensors.torch import load_file
 
 import flowrl as fl
+from flowrl import ops
 from flowrl.compiler.hardware import Machines
 from flowrl.compiler.planning import plan_step
 from flowrl.compiler.residency import residency
@@ -21,9 +22,27 @@ from tests.compiler.test_residency import unrolled
 from tests.runtime import steps
 from tests.runtime.ray import jobs
 
+
+
+@fl.program
+def again(policy: fl.Model, reference: fl.Model, prompts: fl.Prompts, *, samples=2):
+    """Sample, have another model work, and sample again with the same weights."""
+    rollouts, rewards = ops.score("reward", ops.generate(policy, prompts, n=samples))
+    anchor = ops.logprobs(reference, rollouts)
+    _, greedy = ops.score("reward", ops.generate(policy, prompts, temperature=0.0))
+    advantages = rewards - ops.align(greedy, to=rollouts).mean(over="sample")
+
+    def loss(new):
+        gain = ops.reinforce(new.logprobs, advantages) + ops.kl(new.logprobs, anchor)
+        return ops.token_mean(gain, rollouts.mask)
+
+    return ops.update(policy, loss, rollouts)
+
+
 PROGRAMS = {
     "grpo": (grpo, {"samples": 3, "kl_coef": 0.3}),
     "ppo": (ppo, {"minibatch": 2, "epochs": 2}),
+    "again": (again, {}),
 }
 OPTIONS = attrs.evolve(steps.SMOOTH, tokens_per_microbatch=20, max_grad_norm=0.5)
 AWAY = {"generate": "drop", "train": "offload", "score": "offload"}
