@@ -63,6 +63,7 @@ def constraints_of(run: RunFile, seats: tuple[Seat, ...], cluster: Cluster) -> C
     axes = {**DIVIDED, **sharded}
     if not run.cluster.pools:
         return Constraints(axes=axes)
+    seats = tuple(seat for seat in seats if not _at_trainer(seat, seats, cluster))
     layouts = {seat: cluster.layout_of(seat.role, seat.use) for seat in seats}
     pools = {seat: cluster.pool_of(seat.role, seat.use) for seat in seats}
     return Constraints(
@@ -72,6 +73,13 @@ def constraints_of(run: RunFile, seats: tuple[Seat, ...], cluster: Cluster) -> C
         axes=axes,
         residencies=residencies_of(seats, cluster),
     )
+
+
+def _at_trainer(seat: Seat, seats: tuple[Seat, ...], cluster: Cluster) -> bool:
+    """Whether a seat scores with the engine that trains its model, so needs no place of its own."""
+    trains = Seat(seat.role, "train")
+    together = cluster.pool_of(seat.role, seat.use) == cluster.pool_of(seat.role, "train")
+    return seat.use == "score" and trains in seats and together
 
 
 def residencies_of(seats: tuple[Seat, ...], cluster: Cluster) -> dict[Seat, Residency]:

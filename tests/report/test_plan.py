@@ -232,6 +232,15 @@ def test_residencies_of_the_run_file_are_kept():
     }
 
 
+def test_a_model_scores_with_the_engine_that_trains_it_in_the_pool_of_both():
+    pool = "cluster.pools.all={roles=['policy', 'critic', 'reference', 'data', 'reward']}"
+
+    plan = planned(example("ppo"), (*settings("8xH100", None), pool))
+
+    assert "critic.train" in map(str, plan.found.seats)
+    assert "critic.score" not in map(str, plan.found.seats)
+
+
 def test_a_residency_that_no_placement_can_keep():
     pool = (
         "cluster.pools.all={roles=['policy', 'reference', 'data', 'reward'], "

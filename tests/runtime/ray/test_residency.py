@@ -23,7 +23,6 @@ from tests.runtime import steps
 from tests.runtime.ray import jobs
 
 
-
 @fl.program
 def again(policy: fl.Model, reference: fl.Model, prompts: fl.Prompts, *, samples=2):
     """Sample, have another model work, and sample again with the same weights."""
