@@ -22,7 +22,9 @@ def inert_keys(run: RunFile, graph: Graph) -> list[str]:
     """
     found = [*_optimizers(run, graph), *_generators(run, graph), *_rewards(run, graph)]
     found += [*_offloads(run, graph), *_shards(run)]
-    if run.cluster.executor == "local" and run.cluster.pools:
+    pools = run.cluster.pools.values()
+    placed = any(pool.gpus or pool.residencies for pool in pools)  # a GPU, and who shares on it
+    if run.cluster.executor == "local" and pools and not placed:
         found.append((("cluster", "pools"), ONE_PROCESS))
     return [f"[{dotted(p)}] changes nothing: {why} ({_place(run, p)})." for p, why in found]
 

@@ -13,8 +13,8 @@ from flowrl.runtime.engines.hf import HFGenerator
 
 from .conftest import BOS, DEVICE, EOS
 
-EXACT = 1e-4
-"""Of float32 logprobs, against float64."""
+EXACT = 1e-4 if DEVICE == "cpu" else 5e-4
+"""Of float32 logprobs, against float64; vLLM's kernels for GPUs round float32 products."""
 TWENTY = Sampling(max_tokens=20)
 MANY = [Request([BOS, 70], seed=0, n=64)]
 

@@ -16,8 +16,8 @@ from torch.distributed import distributed_c10d as c10d
 
 from flowrl.errors import EngineError
 
-TESTED = ("0.32",)
-"""Versions of vLLM that the tests have run on."""
+TESTED = ("0.26", "0.32")
+"""Versions of vLLM that the tests have run on: with CUDA, and on CPUs."""
 ENVIRONMENT = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
     "VLLM_LOGGING_LEVEL": "ERROR",
