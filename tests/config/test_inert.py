@@ -29,7 +29,7 @@ max_tokens = 4
 function = "reward.py:other"
 
 [cluster.pools.main]
-gpus = 1
+workers = 2
 """
 
 
@@ -52,6 +52,10 @@ def test_tables_that_no_op_reads_are_said_with_their_line(load):
             '[cluster.pools] changes nothing: `cluster.executor` is "local", one process (run.toml:42).',
         ]
     )
+
+
+def test_the_pool_of_one_process_says_whether_it_has_a_gpu(load):
+    assert not any("[cluster.pools]" in line for line in said(load(ADDED + "gpus = 1\n")))
 
 
 def test_what_an_evaluation_reads_is_not_inert(load):
