@@ -10,7 +10,7 @@ from flowrl.compiler.findings import models_read
 from flowrl.compiler.groups import check_groups
 from flowrl.config.bases import bases_of, check_adapters
 from flowrl.config.batches import batch_sentence, check_batches
-from flowrl.config.layouts import laid_out
+from flowrl.config.layouts import check_layouts, laid_out
 from flowrl.config.programs import load_program
 from flowrl.config.residency import check_residencies
 from flowrl.config.run_file import RunFile
@@ -112,8 +112,8 @@ def check_run(run: RunFile, graph: Graph, inputs: tuple[Input, ...]) -> None:
     Raises:
         RunFileError: a model, a reward or a data input is missing or unknown, a model has another
             head than is read, or an adapter that isn't trained, a pool claims a role that the
-            program doesn't have, or drops weights that nothing brings again, or a step doesn't
-            divide into minibatches.
+            program doesn't have, drops weights that nothing brings again, or lays out a model that
+            doesn't divide so, or a step doesn't divide into minibatches.
         ProgramError: advantages are taken within groups of one sample.
     """
     roles = [spec.name for spec in inputs if spec.kind is Kind.MODEL]
@@ -121,6 +121,7 @@ def check_run(run: RunFile, graph: Graph, inputs: tuple[Input, ...]) -> None:
     run.check_models([role for role in roles if role in read], roles)
     cluster = cluster_of(run)
     cluster.check({*roles, *run.reward.models})
+    check_layouts(run)
     check_residencies(run, graph, cluster)
     check_heads(run, graph)
     check_adapters(run, graph)

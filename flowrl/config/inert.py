@@ -9,8 +9,15 @@ from flowrl.config.structure import KeyPath, dotted
 from flowrl.ir.graph import Graph
 from flowrl.ir.types import ModelType
 from flowrl.ops.model import Generate, ModelOp, Score, Update
+from flowrl.ops.uses import uses_of
 
 ONE_PROCESS = '`cluster.executor` is "local", one process'
+UNUSED = {
+    "train": "the program doesn't update `{}`",
+    "score": "the program doesn't run `{}` forward",
+    "generate": "the program doesn't sample from `{}`",
+}
+"""What is said of a use that a model doesn't have."""
 
 
 def inert_keys(run: RunFile, graph: Graph) -> list[str]:
@@ -21,7 +28,7 @@ def inert_keys(run: RunFile, graph: Graph) -> list[str]:
         graph: the program's, simplified.
     """
     found = [*_optimizers(run, graph), *_generators(run, graph), *_rewards(run, graph)]
-    found += [*_offloads(run, graph), *_shards(run)]
+    found += [*_offloads(run, graph), *_shards(run), *_seats(run, graph)]
     pools = run.cluster.pools.values()
     placed = any(pool.gpus or pool.residencies for pool in pools)  # a GPU, and who shares on it
     if run.cluster.executor == "local" and pools and not placed:
@@ -74,6 +81,19 @@ def _shards(run: RunFile) -> Iterator[tuple[KeyPath, str]]:
         yield ("engines", role, "train", "shard"), why
         if run.engines.role(role).train.offload == "all":
             yield ("engines", role, "train", "offload"), why
+
+
+def _seats(run: RunFile, graph: Graph) -> Iterator[tuple[KeyPath, str]]:
+    """Yield layouts and residencies of uses that models don't have."""
+    evaluated = {"generate"} if run.eval is not None else set()
+    kinds = {role: its.kinds | evaluated for role, its in uses_of(graph).items()}
+    for pool, spec in run.cluster.pools.items():
+        for table, names in (("layouts", spec.layouts), ("residencies", spec.residencies)):
+            for name in names:
+                role, _, use = name.partition(".")
+                served = {use, "score"} if use == "train" else {use}  # it scores as it trains
+                if use and not served & kinds.get(role, set()):
+                    yield ("cluster", "pools", pool, table, name), UNUSED[use].format(role)
 
 
 def _roles(graph: Graph, kind: type[ModelOp]) -> set[str]:

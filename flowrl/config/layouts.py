@@ -5,16 +5,16 @@ from pathlib import Path
 import attrs
 
 from flowrl.compiler.cluster import Cluster
+from flowrl.compiler.layouts import check_fit
 from flowrl.compiler.shapes import ModelShape
 from flowrl.config.adapters import adapted
 from flowrl.config.ranks import divided
 from flowrl.config.run_file import RunFile
 from flowrl.config.schema import PoolSpec
-from flowrl.errors import EngineError
+from flowrl.errors import EngineError, RunFileError
 from flowrl.ir.layout import Layout
 from flowrl.ir.plan import Pool
-
-USES = ("train", "score", "generate")
+from flowrl.ops.uses import USES
 
 
 def laid_out(run: RunFile, cluster: Cluster) -> Cluster:
@@ -30,7 +30,7 @@ def laid_out(run: RunFile, cluster: Cluster) -> Cluster:
     stated = any(spec.layouts for spec in specs.values())
     if run.cluster.executor != "ray" or not specs:
         return cluster
-    if not stated and not (split and all(known(run, role) for role in split)):
+    if not stated and not (split and all(shape_of(run, role) for role in split)):
         return cluster
     homes = {role: cluster.pool_of(role, "train") for role in run.roles}
     ranked = {homes[role] for role in split}
@@ -58,10 +58,27 @@ def laid_out(run: RunFile, cluster: Cluster) -> Cluster:
     return attrs.evolve(cluster, pools=tuple(map(laid, cluster.pools)))
 
 
-def known(run: RunFile, role: str) -> bool:
-    """Whether the planner knows the parameters of a role's model, which is in a folder."""
-    folder = Path(run.resolve(run.roles[role].path))
+def check_layouts(run: RunFile) -> None:
+    """Check that models can have the layouts of a run file, as far as the planner knows them.
+
+    Raises:
+        RunFileError: a model doesn't divide so; naming the key.
+    """
+    for pool, spec in run.cluster.pools.items():
+        for use, text in spec.layouts.items():
+            if (shape := shape_of(run, use.partition(".")[0])) is None:
+                continue
+            try:
+                check_fit(shape, Layout.parse(text))
+            except RunFileError as error:
+                where = run.source.where(("cluster", "pools", pool, "layouts", use))
+                raise RunFileError(error.problem, where=where, hint=error.hint) from None
+
+
+def shape_of(run: RunFile, role: str) -> ModelShape | None:
+    """Return the parameters of a role's model, if it is in a folder and the planner knows them."""
+    folder = Path(run.resolve(run.roles[role].path)) if role in run.roles else Path()
     try:
-        return bool(folder.is_dir() and ModelShape.from_folder(folder))
+        return ModelShape.from_folder(folder) if folder.is_dir() else None
     except EngineError:
-        return False
+        return None

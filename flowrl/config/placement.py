@@ -5,8 +5,9 @@ from collections.abc import Iterator
 from flowrl.compiler.hardware import Machines
 from flowrl.config.schema import PoolSpec, Tables
 from flowrl.config.structure import KeyPath, Problem
-from flowrl.errors import RunFileError
+from flowrl.errors import RunFileError, nearest
 from flowrl.ir.layout import Layout
+from flowrl.ops.uses import USES
 
 
 def gpus_fit(tables: Tables) -> Iterator[Problem]:
@@ -35,8 +36,7 @@ def layouts_fit(tables: Tables) -> Iterator[Problem]:
     for pool, spec in tables.cluster.pools.items():
         for role, text in spec.layouts.items():
             path: KeyPath = ("cluster", "pools", pool, "layouts", role)
-            if not _claims(spec, role):
-                yield _unclaimed(path, spec, f"pool `{pool}` lays out `{role}`")
+            yield from _strangers(path, spec, role, f"pool `{pool}` lays out `{role}`")
             try:
                 size = Layout.parse(text).size
             except RunFileError as error:
@@ -64,9 +64,8 @@ def residencies_fit(tables: Tables) -> Iterator[Problem]:
     """Yield residencies of what the pool has not."""
     for pool, spec in tables.cluster.pools.items():
         for role in spec.residencies:
-            if not _claims(spec, role):
-                path = ("cluster", "pools", pool, "residencies", role)
-                yield _unclaimed(path, spec, f"pool `{pool}` has a residency of `{role}`")
+            path: KeyPath = ("cluster", "pools", pool, "residencies", role)
+            yield from _strangers(path, spec, role, f"pool `{pool}` has a residency of `{role}`")
 
 
 def machines_suffice(tables: Tables) -> Iterator[Problem]:
@@ -84,10 +83,18 @@ def machines_suffice(tables: Tables) -> Iterator[Problem]:
         yield Problem(path, f"the pools have {wanted} GPUs; `{tables.cluster.machines}` has {size}")
 
 
-def _claims(spec: PoolSpec, role: str) -> bool:
-    return any(f"{role}.".startswith(f"{claim}.") for claim in spec.roles)
-
-
-def _unclaimed(path: KeyPath, spec: PoolSpec, said: str) -> Problem:
-    roles = ", ".join(spec.roles) or "none"
-    return Problem(path, f"{said}, which it does not claim", hint=f"its roles are {roles}")
+def _strangers(path: KeyPath, spec: PoolSpec, role: str, said: str) -> Iterator[Problem]:
+    """Yield what a pool doesn't claim, and what is no use of a model."""
+    use = role.partition(".")[2]
+    if not any(f"{role}.".startswith(f"{claim}.") for claim in spec.roles):
+        roles = ", ".join(spec.roles) or "none"
+        yield Problem(path, f"{said}, which it does not claim", hint=f"its roles are {roles}")
+    elif use and use not in USES:
+        uses = ", ".join(f"`{use}`" for use in USES)
+        yield Problem(
+            path,
+            f"{said}; `{use}` is no use of a model{nearest(use, USES)}",
+            hint=f"uses are {uses}",
+        )
+    elif role == "data":
+        yield Problem(path, f"{said}, which is no model", hint="leave it out")

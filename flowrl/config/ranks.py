@@ -15,9 +15,15 @@ def ranks_fit(tables: Tables) -> Iterator[Problem]:
         pool, shard = home(pools, role), ("engines", role, "train", "shard")
         yield from _misfits(tables, role, pool, shard)
         yield from _undivided(pools[pool], pool, role, shard)
-    for role, pool, layout in _laid_out(tables) if tables.cluster.executor == "ray" else ():
+    if tables.cluster.executor != "ray":
+        return
+    for role, pool, layout in _laid_out(tables):
         yield from _misfits(tables, role, pool, layout)
         yield from _not_whole(pools[pool], role, layout)
+    for pool, spec in pools.items():
+        for use in spec.layouts:
+            if use.endswith(".generate"):
+                yield from _not_sampled(tables, use, ("cluster", "pools", pool, "layouts", use))
 
 
 def divided(engines: EnginesTable) -> list[str]:
@@ -69,7 +75,8 @@ def _undivided(spec: PoolSpec, pool: str, role: str, shard: KeyPath) -> Iterator
     """Yield layouts of a role with `shard` that FSDP2 doesn't make."""
     path: KeyPath = ("cluster", "pools", pool)
     for use in (role, f"{role}.train"):
-        if not _divides(spec.layouts.get(use, "1")):
+        layout = _parsed(spec.layouts.get(use, "1"))
+        if layout and not _divides(layout):
             yield Problem(
                 (*path, "layouts", use),
                 f"the layout of `{use}` is `{spec.layouts[use]}`; divided by fsdp2 it is "
@@ -79,29 +86,50 @@ def _undivided(spec: PoolSpec, pool: str, role: str, shard: KeyPath) -> Iterator
             )
 
 
-def _divides(text: str) -> bool:
-    """Whether FSDP2 makes a layout; what is none is told elsewhere."""
-    try:
-        layout = Layout.parse(text)
-    except RunFileError:
-        return True
+def _divides(layout: Layout) -> bool:
+    """Whether FSDP2 makes a layout."""
     made = Layout(dp=layout.dp, fsdp=layout.fsdp)
     return layout == made and (layout.fsdp > 1 or layout.size == 1)
 
 
-def _not_whole(spec: PoolSpec, role: str, path: KeyPath) -> Iterator[Problem]:
-    """Yield layouts of a role without `shard` that divide its weights; what is none is told."""
-    text = spec.layouts[path[-1]]
+def _parsed(text: str) -> Layout | None:
+    """Return the layout of a text; what is none is told elsewhere."""
     try:
-        layout = Layout.parse(text)
+        return Layout.parse(text)
     except RunFileError:
-        return
-    if layout != Layout(dp=layout.dp):
+        return None
+
+
+def _not_whole(spec: PoolSpec, role: str, path: KeyPath) -> Iterator[Problem]:
+    """Yield layouts of a role without `shard` that divide its weights."""
+    layout = _parsed(spec.layouts[path[-1]])
+    if layout and layout != Layout(dp=layout.dp):
         yield Problem(
             path,
-            f"the layout of `{path[-1]}` is `{text}`; without `shard` each worker has whole "
+            f"the layout of `{path[-1]}` is `{layout}`; without `shard` each worker has whole "
             f"weights, `{Layout(dp=spec.workers)}`",
             hint=f'set `shard = "fsdp2"` in [engines.{role}.train], or leave the layout out',
+        )
+
+
+def _not_sampled(tables: Tables, use: str, path: KeyPath) -> Iterator[Problem]:
+    """Yield layouts that no engine samples in: `hf` divides replicas by `tp`, `vllm` none."""
+    role = use.partition(".")[0]
+    layout = _parsed(tables.cluster.pools[path[2]].layouts[use])
+    if layout and layout != Layout(dp=layout.dp, tp=layout.tp):
+        yield Problem(
+            path,
+            f"the layout of `{use}` is `{layout}`; what samples has replicas of `tp` ranks",
+            hint=f"`{Layout(tp=layout.size)}` is one replica, `{Layout(dp=layout.size)}` has "
+            f"{layout.size}",
+        )
+    elif layout and layout.tp > 1 and tables.engines.role(role).generate.engine == "vllm":
+        yield Problem(
+            path,
+            f"the layout of `{use}` is `{layout}`; each worker of the engine `vllm` has whole "
+            f"weights, `{Layout(dp=layout.size)}`",
+            hint='take another layout, or `engine = "hf"`',
+            against=(("engines", role, "generate", "engine"),),
         )
 
 

@@ -7,6 +7,9 @@ from flowrl.ir.graph import Graph, Node
 from flowrl.ir.types import ModelType
 from flowrl.ops.model import Base, Ema, Generate, Head, ModelOp, Rewards, Update
 
+USES = ("train", "score", "generate")
+"""What a model may be used for."""
+
 
 @attrs.frozen
 class Uses:

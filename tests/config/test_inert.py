@@ -99,3 +99,28 @@ def test_moments_of_a_model_that_is_not_trained_are_said(load):
         ]
     )
     assert not any("engines" in line for line in said(load(text.format("policy"))))
+
+
+def test_layouts_and_residencies_of_uses_that_models_do_not_have_are_said(load):
+    pool = (
+        "[cluster]\nexecutor = 'ray'\n"
+        "[cluster.pools.main]\nroles = ['policy', 'reference']\n"
+        "layouts = {'policy.train' = '1', 'reference.generate' = '1'}\n"
+        "residencies = {'policy.score' = 'offload', 'reference.train' = 'offload'}\n"
+    )
+
+    assert [line for line in said(load(pool)) if "pools" in line] == snapshot(
+        [
+            "[cluster.pools.main.layouts.reference.generate] changes nothing: the program doesn't sample from `reference` (run.toml:24).",
+            "[cluster.pools.main.residencies.policy.score] changes nothing: the program doesn't run `policy` forward (run.toml:25).",
+        ]
+    )
+
+
+def test_what_an_evaluation_samples_from_may_have_a_residency(load):
+    pool = (
+        "[cluster]\nexecutor = 'ray'\n[cluster.pools.main]\nroles = ['reference']\n"
+        "residencies = {'reference.generate' = 'offload'}\n[eval]\n"
+    )
+
+    assert not [line for line in said(load(pool)) if "pools" in line]

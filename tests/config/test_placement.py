@@ -167,3 +167,34 @@ def test_a_residency_that_is_none(error_of):
    24 | residencies = {policy = 'asleep'}
                        ^^^^^^\
 """)
+
+
+def test_a_layout_or_a_residency_of_a_use_that_is_none(error_of):
+    pool = "[cluster.pools.train]\nroles = ['policy']\n"
+
+    assert error_of(pool + "layouts = {'policy.sample' = '1'}\n") == snapshot("""\
+pool `train` lays out `policy.sample`; `sample` is no use of a model
+  run.toml:22
+   22 | layouts = {'policy.sample' = '1'}
+                    ^^^^^^^^^^^^^
+help: uses are `train`, `score`, `generate`\
+""")
+    assert error_of(pool + "residencies = {'policy.generat' = 'drop'}\n") == snapshot("""\
+pool `train` has a residency of `policy.generat`; `generat` is no use of a model (did you mean `generate`?)
+  run.toml:22
+   22 | residencies = {'policy.generat' = 'drop'}
+                        ^^^^^^^^^^^^^^
+help: uses are `train`, `score`, `generate`\
+""")
+
+
+def test_data_have_no_residency(error_of):
+    pool = "[cluster.pools.train]\nroles = ['policy', 'data']\n"
+
+    assert error_of(pool + "residencies = {data = 'offload'}\n") == snapshot("""\
+pool `train` has a residency of `data`, which is no model
+  run.toml:22
+   22 | residencies = {data = 'offload'}
+                       ^^^^
+help: leave it out\
+""")

@@ -140,3 +140,34 @@ pool `train` claims `data`, which is for one worker; those that divide `policy` 
                    ^^^^^^
 help: claim `data` in another pool, or in none\
 """)
+
+
+SAMPLED = "[cluster]\nexecutor = 'ray'\n[cluster.pools.a]\nroles = ['policy']\nworkers = 2\n"
+
+
+@pytest.mark.parametrize("layout", ["fsdp2", "pp2", "ep2", "tp2+ep"])
+def test_an_engine_that_samples_has_replicas_by_tensor_parallelism_alone(error_of, layout):
+    told = error_of(SAMPLED + f"layouts = {{'policy.generate' = '{layout}'}}\n")
+
+    assert told.replace(layout, "LAYOUT") == snapshot("""\
+the layout of `policy.generate` is `LAYOUT`; what samples has replicas of `tp` ranks
+  run.toml:25
+   25 | layouts = {'policy.generate' = 'LAYOUT'}
+                    ^^^^^^^^^^^^^^^
+help: `tp2` is one replica, `dp2` has 2\
+""")
+
+
+def test_vllm_divides_no_weights(error_of):
+    engine = "[engines.policy.generate]\nengine = 'vllm'\n"
+
+    assert error_of(engine + SAMPLED + "layouts = {'policy.generate' = 'tp2'}\n") == snapshot("""\
+the layout of `policy.generate` is `tp2`; each worker of the engine `vllm` has whole weights, `dp2`
+  run.toml:27
+   27 | layouts = {'policy.generate' = 'tp2'}
+                    ^^^^^^^^^^^^^^^
+  run.toml:21
+   21 | engine = 'vllm'
+        ^^^^^^
+help: take another layout, or `engine = "hf"`\
+""")
