@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from flowrl.compiler.hardware import Machines
-from flowrl.compiler.layouts import Sharding
+from flowrl.compiler.layouts import Sharding, Storage
 from flowrl.compiler.reshard import plan_reshard
 from flowrl.compiler.shapes import ModelShape, known_shape
 from flowrl.runtime.edges import Edge
@@ -20,6 +20,9 @@ STORED = {"float32": 4, "bfloat16": 4, "float64": 8}
 COMPUTED = {"float32": 4, "bfloat16": 2, "float64": 8}
 """Bytes of a weight where it is sampled from."""
 
+TAKEN = {"vllm": Storage.LOADER}
+"""How an engine that samples takes weights, if not as transformers stores them."""
+
 
 def routes_of(roles: Mapping[str, RoleSetup], machines: str | None = None) -> Routes:
     """Return what plans the reshards of a run.
@@ -30,10 +33,10 @@ def routes_of(roles: Mapping[str, RoleSetup], machines: str | None = None) -> Ro
     """
 
     def route(edge: Edge, sources: Sequence[int], targets: Sequence[int]) -> Callable[[int], Leg]:
-        model = roles[edge.role].model
+        model, taken = roles[edge.role].model, TAKEN.get(roles[edge.role].generator, Storage.MODEL)
         shape = shape_of(model.path)
         held = Sharding(edge.held, sources, element_bytes=STORED[model.dtype])
-        needed = Sharding(edge.needed, targets, element_bytes=COMPUTED[model.dtype])
+        needed = Sharding(edge.needed, targets, taken, COMPUTED[model.dtype])
         plan = plan_reshard(shape, held, needed, there(max(*sources, *targets) + 1, machines))
         return lambda rank: Leg(move_of(plan, shape, rank), checks_of(plan, shape, rank))
 

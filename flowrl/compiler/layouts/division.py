@@ -30,6 +30,8 @@ class Storage(Enum):
     """As in transformers' state dict: each parameter by itself, no padding."""
     ENGINE = "engine"
     """As in vLLM: query, key, value and gate, up are one tensor each; the vocabulary is padded."""
+    LOADER = "loader"
+    """As vLLM's loaders take it: what `ENGINE` has, each parameter by itself, without padding."""
 
 
 def tp_dim(parameter: Parameter) -> int | None:
@@ -56,12 +58,13 @@ def sections(parameter: Parameter, shape: ModelShape) -> tuple[Section, ...]:
 
 
 def vocabulary_span(size: int, index: int, ranks: int, storage: Storage) -> Span:
-    """Return a rank's tokens; with an engine, padding past the end of the vocabulary."""
+    """Return a rank's tokens; with an engine's own storage, and padding past the end of them."""
     if storage is Storage.MODEL:
         return chunk(size, index, ranks)
     padded = math.ceil(size / VOCABULARY_MULTIPLE) * VOCABULARY_MULTIPLE
     each = math.ceil(padded / ranks)
-    return index * each, (index + 1) * each
+    start, stop = index * each, (index + 1) * each
+    return (start, stop) if storage is Storage.ENGINE else (min(start, size), min(stop, size))
 
 
 def chunk(size: int, index: int, ranks: int) -> Span:

@@ -1,6 +1,6 @@
 """The vllm engine: samples with vLLM in this process, on a GPU or on CPUs."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -12,13 +12,14 @@ from flowrl.errors import EngineError
 from flowrl.runtime.checks import broken, check_prompts, check_sampling, limits_of
 from flowrl.runtime.engine import Completion, Request, Sampling
 from flowrl.runtime.engines.vllm_adapter import Adapters, settings
+from flowrl.runtime.engines.vllm_parts import parts_of
 from flowrl.runtime.engines.vllm_process import (
     import_vllm,
     keep_groups,
     own_threads,
-    own_world,
     quiet,
 )
+from flowrl.runtime.engines.vllm_ranks import division, launched
 from flowrl.runtime.engines.vllm_weights import own_tensors
 from flowrl.runtime.lora import add_adapter
 from flowrl.runtime.models import (
@@ -27,7 +28,6 @@ from flowrl.runtime.models import (
     check_device,
     check_weights,
     shapes_of,
-    weights_of,
 )
 from flowrl.runtime.ranks import ALONE, Ranks
 from flowrl.runtime.stopping import Stops
@@ -46,7 +46,8 @@ class VLLMGenerator:
     Args:
         spec: the model, of which the language head is read, in float32 or bfloat16.
         tokenizer: gives the end of sequence, and the text in which stop strings are looked for.
-        ranks: those that divide its model; this one alone.
+        ranks: those that divide the model. They are given the same requests and sample the same
+            tokens; each starts a vLLM of its own, at the same time.
         gpu_memory_utilization: share of the device's memory for weights, activations and cache.
         kv_cache_gib: size of the key-value cache instead; on a CPU 1 if not given.
         max_model_len: most tokens of a prompt and its completion; the model's if not given.
@@ -73,21 +74,20 @@ class VLLMGenerator:
                 f"vLLM computes in float32 or bfloat16; `{spec.path}` is to be in float64",
                 hint='take engine = "hf", or another dtype',
             )
-        if ranks.count > 1:
-            raise EngineError(
-                f"{ranks.count} ranks are to divide `{spec.path}`; each runs vLLM alone here",
-                hint='take a layout without tp, or engine = "hf"',
-            )
         check_device(spec)
         on_cpu = spec.device == "cpu"
         cache = 1.0 if on_cpu and kv_cache_gib is None else kv_cache_gib
-        self.spec, self.tokenizer, self.version, self.loads = spec, tokenizer, 0, 0
+        self.spec, self.tokenizer, self.ranks = spec, tokenizer, ranks
+        self.version, self.loads = 0, 0
+        self.outline = outline(spec)
+        self.parts = parts_of(self.outline, ranks)
         self.inbox: dict[str, Tensor] = {}
         self.lends = False
         self.eager = on_cpu if enforce_eager is None else enforce_eager
         self.vllm = import_vllm()
         self.llm = self._start(
             **settings(spec.lora),
+            **division(ranks, on_cpu),
             max_model_len=max_model_len,
             gpu_memory_utilization=gpu_memory_utilization,
             kv_cache_memory_bytes=None if cache is None else int(cache * 2**30),
@@ -97,12 +97,17 @@ class VLLMGenerator:
         )
         keep_groups(self.llm)
         self.llm.llm_engine.output_processor.tokenizer = tokenizer
-        self.outline = outline(spec)
         self.adapters = Adapters(self.llm, self.outline, spec.path)
 
     def _start(self, **given: Any) -> Any:
+        ranks, starting = self.ranks, f"starting vLLM on {self.spec.path}"
         try:
-            with quiet(), own_threads(), own_world():
+            with (
+                ranks.together(starting),
+                quiet(),
+                own_threads(),
+                launched(ranks, self.spec.device),
+            ):
                 return self.vllm.LLM(
                     self.spec.path,
                     dtype=self.spec.dtype,
@@ -112,6 +117,8 @@ class VLLMGenerator:
                     use_tqdm_on_load=False,
                     **given,
                 )
+        except EngineError:
+            raise
         except Exception as error:
             raise EngineError(
                 f"vLLM does not start on `{self.spec.path}`: {error}",
@@ -122,36 +129,43 @@ class VLLMGenerator:
     def load(self, weights: Mapping[str, Tensor], version: int) -> None:
         """Copy new weights into vLLM's own tensors, or add an adapter; a value head is left out.
 
+        Weights are whole ones: each rank copies its part.
+
         Raises:
             EngineError: a tensor is unknown, missing or of another shape.
         """
         weights = without_value_head(weights)
         check_weights(self.outline, weights, shapes_of(self.outline))
-        with quiet():
-            if self.spec.lora:
-                self.adapters.load(weights)
-            else:
-                pairs = {"weights_iterator": iter(weights.items())}
-                self.llm.collective_rpc("reload_weights", kwargs=pairs)
-                self.llm.apply_model(repack_tied)
+        self._take(weights.items())
         self.version, self.loads = version, self.loads + 1
 
+    def _take(self, weights: Iterable[tuple[str, Tensor]]) -> None:
+        with quiet():
+            if self.spec.lora:
+                self.adapters.load(dict(weights))
+                return
+            self.llm.collective_rpc("reload_weights", kwargs={"weights_iterator": iter(weights)})
+            self.llm.apply_model(repack_tied)
+
     def stored(self) -> dict[str, Tensor]:
-        """Return tensors for new weights, by name: vLLM joins, pads and packs its own."""
+        """Return tensors for what this rank has of new weights, by name.
+
+        vLLM joins, pads and packs its own.
+        """
         if not self.inbox:
             dtype, device = DTYPES[self.spec.dtype], self.spec.device
             self.inbox = {
-                name: torch.empty_like(x, dtype=dtype, device=device)
-                for name, x in weights_of(self.outline).items()
+                name: torch.empty(part.shape, dtype=dtype, device=device)
+                for name, part in self.parts.items()
             }
         return self.inbox
 
     def renewed(self, version: int) -> None:
         """Copy what is in `stored` into vLLM's own tensors; what is lent is there already."""
-        if not self.lends:
-            self.load(self.inbox, version)
-            return
-        self.llm.apply_model(repack_tied)
+        if self.lends:
+            self.llm.apply_model(repack_tied)
+        else:
+            self._take((name, self.parts[name].spread(own)) for name, own in self.inbox.items())
         self.version, self.loads = version, self.loads + 1
 
     def lent(self) -> dict[str, Tensor]:
@@ -160,8 +174,10 @@ class VLLMGenerator:
         From then on `renewed` copies nothing.
 
         Raises:
-            EngineError: vLLM stores them in another form.
+            EngineError: vLLM stores them in another form, or they are divided over ranks.
         """
+        if self.ranks.count > 1:
+            raise EngineError(f"{self.ranks.count} ranks divide them")
         dtype, shapes = DTYPES[self.spec.dtype], shapes_of(self.outline)
         own: dict[str, Tensor]
         (own,) = self.llm.apply_model(partial(own_tensors, shapes=shapes, dtype=dtype))
@@ -189,6 +205,7 @@ class VLLMGenerator:
         Raises:
             EngineError: a prompt is empty, too long or not of this vocabulary, or `sampling`
                 describes no distribution, or one that vLLM doesn't sample from.
+            RankMissingError: another rank died, or did not come in time.
         """
         check_sampling(sampling)
         if sampling.temperature and not COOLEST <= sampling.temperature <= HOTTEST:
@@ -224,10 +241,14 @@ class VLLMGenerator:
         if self.llm.llm_engine.has_unfinished_requests():
             raise EngineError("vLLM has failed before", hint="start the run again")
         adapter = self.adapters.ready()
+        what = f"sampling {len(prompts)} requests from {self.spec.path}"
         try:
-            made: list[Any] = self.llm.generate(
-                prompts, asked, lora_request=adapter, use_tqdm=False
-            )
+            with self.ranks.together(what):
+                made: list[Any] = self.llm.generate(
+                    prompts, asked, lora_request=adapter, use_tqdm=False
+                )
+        except EngineError:
+            raise
         except Exception as error:
             raise EngineError(f"vLLM failed: {type(error).__name__}: {error}") from error
         return made

@@ -73,14 +73,17 @@ def own_threads() -> Iterator[None]:
 
 
 @contextmanager
-def own_world() -> Iterator[None]:
+def own_world(first: int | None = None) -> Iterator[None]:
     """Let vLLM have a default process group of its own; then ours is the default again, if any.
 
     Processes tell their groups apart by how many each has made: vLLM's, which others don't make,
     are counted from elsewhere.
+
+    Args:
+        first: from where; ranks that start vLLM together give the same.
     """
     ours, made = dist.GroupMember.WORLD, c10d._world.group_count
-    dist.GroupMember.WORLD, c10d._world.group_count = None, next(FIRST_GROUP)
+    dist.GroupMember.WORLD, c10d._world.group_count = None, first or next(FIRST_GROUP)
     forget_lost_groups()
     try:
         yield

@@ -117,7 +117,7 @@ def test_what_it_cannot_run_is_refused_before_it_starts(spec):
     found = []
     for wrong, given in (
         (ModelSpec("model", dtype="float64"), {}),
-        (ModelSpec("model"), {"ranks": Ranks(0, 2)}),
+        (spec, {"ranks": Ranks(0, 3)}),
     ):
         with pytest.raises(EngineError) as error:
             start(wrong, **given)
@@ -130,8 +130,8 @@ vLLM computes in float32 or bfloat16; `model` is to be in float64
 help: take engine = "hf", or another dtype\
 """,
             """\
-2 ranks are to divide `model`; each runs vLLM alone here
-help: take a layout without tp, or engine = "hf"\
+the model doesn't fit: `tp` 3 doesn't divide the 2 heads of `model.layers.0.self_attn.q_proj.weight`
+help: divide by fewer, and fill the pool with `dp`\
 """,
         ]
     )

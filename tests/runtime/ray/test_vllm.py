@@ -1,4 +1,4 @@
-"""vLLM in a worker of Ray: beside a trainer of one rank, and of several."""
+"""vLLM in a worker of Ray: beside a trainer of one rank, and of several; and in several."""
 
 from importlib.util import find_spec
 
@@ -15,6 +15,8 @@ pytestmark = [
 
 VLLM = ('engines.policy.generate.engine="vllm"', "engines.policy.generate.vllm.kv_cache_gib=0.1")
 
+DIVIDED = RANKS + 'workers = 2\nlayouts = { "policy.generate" = "tp2" }\n'
+
 
 @pytest.fixture(scope="module")
 def policy(make_model):  # noqa: F811
@@ -22,7 +24,7 @@ def policy(make_model):  # noqa: F811
     return make_model(make_tokenizer(), hidden_size=64, tie_word_embeddings=True)
 
 
-@pytest.mark.parametrize("added", [POOLS.replace("workers = 2", "workers = 1"), RANKS])
+@pytest.mark.parametrize("added", [POOLS.replace("workers = 2", "workers = 1"), RANKS, DIVIDED])
 def test_a_run_is_that_of_one_process(tmp_path, policy, added):
     folder = Folder(tmp_path, policy)
 

@@ -1,0 +1,185 @@
+"""vLLM on several ranks samples what it does on one, and each is given its part of new weights."""
+
+import functools
+from importlib.util import find_spec
+
+import attrs
+import pytest
+import torch
+from inline_snapshot import snapshot
+
+from flowrl.errors import EngineError
+from flowrl.runtime.agreement import RankMissingError
+from flowrl.runtime.engine import Request, Sampling, load
+from flowrl.runtime.models import ModelSpec, load_model, weights_of
+from flowrl.runtime.ranks import ALONE, part
+from tests.runtime.families import FAMILIES, save
+from tests.runtime.ray.ranked import here
+
+pytestmark = pytest.mark.skipif(find_spec("vllm") is None, reason="vLLM is not installed")
+
+WIDE = {"hidden_size": 128, "head_dim": 32, "max_position_embeddings": 256, "vocab_size": 259}
+LONG = [1, *range(3, 63), *range(3, 63)]
+REQUESTS = [
+    Request([1, 5, 9, 20, 33, 40, 12], seed=10, n=3),
+    Request(LONG, seed=2**30, n=2),
+    Request([*LONG[:100], 4], seed=30, n=1),
+]
+SAMPLINGS = [
+    Sampling(0.8, max_tokens=10, min_tokens=2, stop=("a", "k"), stop_tokens=(9, 20)),
+    Sampling(temperature=0, max_tokens=6),
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Return a function that gives the folder of a model with heads as wide as vLLM's."""
+
+    @functools.cache
+    def folder(family):
+        config = FAMILIES[family]()
+        for name in WIDE.keys() & config.to_dict().keys():
+            setattr(config, name, WIDE[name])
+        return save(config, tmp_path_factory.mktemp(family))
+
+    return folder
+
+
+def start(spec, tokenizer, ranks):
+    return load("generate", "vllm")(spec, tokenizer, ranks=ranks, kv_cache_gib=0.05)
+
+
+def walked(spec, tokenizer, changed, size):
+    """Sample from a folder's weights, from others, from the folder's again, given in parts.
+
+    Prompts that begin alike are in the cache of what came before.
+    """
+    world = here()
+    replicas = [part(world, range(i, i + size)) for i in range(0, world.count, size)]
+    generator = start(spec, tokenizer, next(filter(None, replicas)))
+    own = weights_of(load_model(spec))
+    made = [[generator.generate(REQUESTS, each) for each in SAMPLINGS]]
+    generator.load(changed, version=1)
+    made.append([generator.generate(REQUESTS, each) for each in SAMPLINGS])
+    for version, weights in ((2, own), (3, changed)):
+        for name, tensor in generator.stored().items():
+            tensor.copy_(of(weights[name], generator.parts[name]))
+        generator.renewed(version)
+        made.append([generator.generate(REQUESTS, each) for each in SAMPLINGS])
+    return made, generator.version, sum(x.numel() for x in generator.stored().values())
+
+
+def of(whole, part):
+    """Return a rank's part of a whole weight."""
+    spans = part.spans or ((0, part.whole[part.dim]),)
+    return torch.cat([whole.narrow(part.dim, a, b - a) for a, b in spans], part.dim)
+
+
+def flat(made):
+    return [one for times in made for groups in times for group in groups for one in group]
+
+
+@pytest.mark.parametrize(
+    ("count", "size", "family"),
+    [(4, 2, "llama"), (4, 4, "llama"), (2, 2, "phi3")],
+)
+def test_ranks_sample_what_one_does(count, size, family, on, folder, tokenizer):
+    spec = ModelSpec(folder(family))
+    draw = torch.Generator().manual_seed(1)
+    changed = {
+        name: tensor + 0.1 * torch.randn(tensor.shape, generator=draw)
+        for name, tensor in weights_of(load_model(spec)).items()
+    }
+
+    found = on(count, walked, spec, tokenizer, changed, size)
+
+    ((expected, _, whole),) = on(1, walked, spec, tokenizer, changed, 1)
+    made = [each for each, _, _ in found]
+    assert made == [made[0]] * count
+    for one, other in zip(flat(made[0]), flat(expected), strict=True):
+        assert (one.tokens, one.truncated) == (other.tokens, other.truncated)
+        assert one.logprobs == pytest.approx(other.logprobs, rel=0, abs=1e-4)
+    assert flat(made[0][0:2]) == flat([made[0][2], made[0][3]])
+    assert made[0][0] != made[0][1]
+    assert [version for _, version, _ in found] == [3] * count
+    assert max(numbers for _, _, numbers in found) < 1.3 * whole / size
+
+
+def left_alone(spec, tokenizer):
+    """Sample on the first rank, for which the second doesn't come."""
+    ranks = part(attrs.evolve(here(), timeout=2), range(2))
+    generator = start(spec, tokenizer, ranks)
+    if ranks.index == 1:
+        return ""
+    with pytest.raises(RankMissingError) as error:
+        generator.generate(REQUESTS, SAMPLINGS[0])
+    return str(error.value).replace(spec.path, "FOLDER")
+
+
+def test_a_rank_that_does_not_come_ends_in_an_error(on, folder, tokenizer):
+    found, _ = on(2, left_alone, ModelSpec(folder("llama")), tokenizer)
+
+    assert found == snapshot("""\
+rank 0 of 2 waited at sampling 3 requests from FOLDER for the others, of which one ended or did not come within 2 s
+help: look at what the other ranks say; `cluster.rank_timeout` is how long one waits\
+""")
+
+
+def failing(spec, tokenizer):
+    """Sample while the second rank fails at its third token; return how it ends."""
+    generator = start(spec, tokenizer, part(attrs.evolve(here(), timeout=2), range(2)))
+    executor = generator.llm.llm_engine.engine_core.engine_core.model_executor
+    execute, steps = executor.execute_model, iter(range(3 if generator.ranks.index else 100))
+
+    def counted(*args, **given):
+        next(steps)
+        return execute(*args, **given)
+
+    executor.execute_model = counted
+    with pytest.raises(EngineError) as error:
+        generator.generate(REQUESTS, SAMPLINGS[1])
+    return str(error.value).replace(spec.path, "FOLDER")
+
+
+def test_a_rank_that_fails_while_it_samples_is_waited_for_as_long_as_ranks_are(
+    on, folder, tokenizer
+):
+    found = on(2, failing, ModelSpec(folder("llama")), tokenizer)
+
+    assert found == snapshot(
+        [
+            """\
+rank 0 of 2 waited at sampling 3 requests from FOLDER for the others, of which one ended or did not come within 2 s
+help: look at what the other ranks say; `cluster.rank_timeout` is how long one waits\
+""",
+            "vLLM failed: StopIteration: ",
+        ]
+    )
+
+
+def refused(spec, tokenizer):
+    generator = start(spec, tokenizer, here())
+    found = []
+    for wrong in (generator.lent, lambda: start(spec, tokenizer, ALONE)):
+        with pytest.raises(EngineError) as error:
+            wrong()
+        found.append(str(error.value))
+    return found
+
+
+def test_ranks_lend_nothing_and_divide_all_models_of_a_process_alike(on, folder, tokenizer):
+    first, second = on(2, refused, ModelSpec(folder("llama")), tokenizer)
+
+    assert (
+        first
+        == second
+        == snapshot(
+            [
+                "2 ranks divide them",
+                """\
+vLLM divides models over 2 ranks in this process; got 1
+help: give the models that sample in one pool the same `tp`, or pools of their own\
+""",
+            ]
+        )
+    )
