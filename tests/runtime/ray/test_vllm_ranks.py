@@ -19,11 +19,11 @@ from tests.runtime.ray.ranked import here
 pytestmark = pytest.mark.skipif(find_spec("vllm") is None, reason="vLLM is not installed")
 
 WIDE = {"hidden_size": 128, "head_dim": 32, "max_position_embeddings": 256, "vocab_size": 259}
-LONG = [1, *range(3, 63), *range(3, 63)]
+LONG = [1, *range(3, 63), *range(3, 63), *range(3, 63)]
 REQUESTS = [
     Request([1, 5, 9, 20, 33, 40, 12], seed=10, n=3),
     Request(LONG, seed=2**30, n=2),
-    Request([*LONG[:100], 4], seed=30, n=1),
+    Request([*LONG[:150], 4], seed=30, n=1),
 ]
 SAMPLINGS = [
     Sampling(0.8, max_tokens=10, min_tokens=2, stop=("a", "k"), stop_tokens=(9, 20)),
@@ -32,41 +32,60 @@ SAMPLINGS = [
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """Return a function that gives the folder of a model with heads as wide as vLLM's."""
+def folders(tmp_path_factory):
+    """Return a function that gives two folders of a model with heads as wide as vLLM's."""
 
     @functools.cache
-    def folder(family):
+    def folders(family):
         config = FAMILIES[family]()
         for name in WIDE.keys() & config.to_dict().keys():
             setattr(config, name, WIDE[name])
-        return save(config, tmp_path_factory.mktemp(family))
+        first, second = (str(tmp_path_factory.mktemp(family)) for _ in range(2))
+        model = load_model(ModelSpec(save(config, first)))
+        for tensor in weights_of(model).values():
+            tensor += 0.1 * torch.randn(tensor.shape)
+        model.save_pretrained(second)
+        return ModelSpec(first), ModelSpec(second)
 
-    return folder
+    return folders
 
 
 def start(spec, tokenizer, ranks):
     return load("generate", "vllm")(spec, tokenizer, ranks=ranks, kv_cache_gib=0.05)
 
 
-def walked(spec, tokenizer, changed, size):
-    """Sample from a folder's weights, from others, from the folder's again, given in parts.
+def sampled(generator):
+    return [generator.generate(REQUESTS, sampling) for sampling in SAMPLINGS]
+
+
+def alone(specs, tokenizer):
+    """Sample from models, each by an engine of its own on one rank."""
+    return [sampled(start(spec, tokenizer, ALONE)) for spec in specs]
+
+
+def walked(specs, tokenizer, size):
+    """Sample from a model, another that is loaded, and from both again, which come in parts.
 
     Prompts that begin alike are in the cache of what came before.
     """
     world = here()
     replicas = [part(world, range(i, i + size)) for i in range(0, world.count, size)]
-    generator = start(spec, tokenizer, next(filter(None, replicas)))
-    own = weights_of(load_model(spec))
-    made = [[generator.generate(REQUESTS, each) for each in SAMPLINGS]]
-    generator.load(changed, version=1)
-    made.append([generator.generate(REQUESTS, each) for each in SAMPLINGS])
-    for version, weights in ((2, own), (3, changed)):
+    first, second = (weights_of(load_model(spec)) for spec in specs)
+    generator = start(specs[0], tokenizer, next(filter(None, replicas)))
+    made = [sampled(generator)]
+    generator.load(second, version=1)
+    made.append(sampled(generator))
+    for version, weights in ((2, first), (3, second)):
         for name, tensor in generator.stored().items():
             tensor.copy_(of(weights[name], generator.parts[name]))
         generator.renewed(version)
-        made.append([generator.generate(REQUESTS, each) for each in SAMPLINGS])
-    return made, generator.version, sum(x.numel() for x in generator.stored().values())
+        made.append(sampled(generator))
+    share = numbers(generator.stored()) / numbers(first)
+    return made, generator.version, share
+
+
+def numbers(weights):
+    return sum(tensor.numel() for tensor in weights.values())
 
 
 def of(whole, part):
@@ -83,26 +102,20 @@ def flat(made):
     ("count", "size", "family"),
     [(4, 2, "llama"), (4, 4, "llama"), (2, 2, "phi3")],
 )
-def test_ranks_sample_what_one_does(count, size, family, on, folder, tokenizer):
-    spec = ModelSpec(folder(family))
-    draw = torch.Generator().manual_seed(1)
-    changed = {
-        name: tensor + 0.1 * torch.randn(tensor.shape, generator=draw)
-        for name, tensor in weights_of(load_model(spec)).items()
-    }
+def test_ranks_sample_what_one_does(count, size, family, on, folders, tokenizer):
+    specs = folders(family)
 
-    found = on(count, walked, spec, tokenizer, changed, size)
+    found = on(count, walked, specs, tokenizer, size)
 
-    ((expected, _, whole),) = on(1, walked, spec, tokenizer, changed, 1)
+    (expected,) = on(1, alone, specs, tokenizer)
     made = [each for each, _, _ in found]
     assert made == [made[0]] * count
-    for one, other in zip(flat(made[0]), flat(expected), strict=True):
+    for one, other in zip(flat(made[0]), flat(expected * 2), strict=True):
         assert (one.tokens, one.truncated) == (other.tokens, other.truncated)
         assert one.logprobs == pytest.approx(other.logprobs, rel=0, abs=1e-4)
-    assert flat(made[0][0:2]) == flat([made[0][2], made[0][3]])
-    assert made[0][0] != made[0][1]
+    assert expected[0] != expected[1]
     assert [version for _, version, _ in found] == [3] * count
-    assert max(numbers for _, _, numbers in found) < 1.3 * whole / size
+    assert max(share for _, _, share in found) < 1.3 / size
 
 
 def left_alone(spec, tokenizer):
@@ -116,8 +129,8 @@ def left_alone(spec, tokenizer):
     return str(error.value).replace(spec.path, "FOLDER")
 
 
-def test_a_rank_that_does_not_come_ends_in_an_error(on, folder, tokenizer):
-    found, _ = on(2, left_alone, ModelSpec(folder("llama")), tokenizer)
+def test_a_rank_that_does_not_come_ends_in_an_error(on, folders, tokenizer):
+    found, _ = on(2, left_alone, folders("llama")[0], tokenizer)
 
     assert found == snapshot("""\
 rank 0 of 2 waited at sampling 3 requests from FOLDER for the others, of which one ended or did not come within 2 s
@@ -142,9 +155,9 @@ def failing(spec, tokenizer):
 
 
 def test_a_rank_that_fails_while_it_samples_is_waited_for_as_long_as_ranks_are(
-    on, folder, tokenizer
+    on, folders, tokenizer
 ):
-    found = on(2, failing, ModelSpec(folder("llama")), tokenizer)
+    found = on(2, failing, folders("llama")[0], tokenizer)
 
     assert found == snapshot(
         [
@@ -167,8 +180,8 @@ def refused(spec, tokenizer):
     return found
 
 
-def test_ranks_lend_nothing_and_divide_all_models_of_a_process_alike(on, folder, tokenizer):
-    first, second = on(2, refused, ModelSpec(folder("llama")), tokenizer)
+def test_ranks_lend_nothing_and_divide_all_models_of_a_process_alike(on, folders, tokenizer):
+    first, second = on(2, refused, folders("llama")[0], tokenizer)
 
     assert (
         first
