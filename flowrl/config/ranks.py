@@ -113,8 +113,7 @@ def _not_whole(spec: PoolSpec, role: str, path: KeyPath) -> Iterator[Problem]:
 
 
 def _not_sampled(tables: Tables, use: str, path: KeyPath) -> Iterator[Problem]:
-    """Yield layouts that no engine samples in: `hf` divides replicas by `tp`, `vllm` none."""
-    role = use.partition(".")[0]
+    """Yield layouts that no engine samples in: all divide replicas by `tp`."""
     layout = _parsed(tables.cluster.pools[path[2]].layouts[use])
     if layout and layout != Layout(dp=layout.dp, tp=layout.tp):
         yield Problem(
@@ -122,14 +121,6 @@ def _not_sampled(tables: Tables, use: str, path: KeyPath) -> Iterator[Problem]:
             f"the layout of `{use}` is `{layout}`; what samples has replicas of `tp` ranks",
             hint=f"`{Layout(tp=layout.size)}` is one replica, `{Layout(dp=layout.size)}` has "
             f"{layout.size}",
-        )
-    elif layout and layout.tp > 1 and tables.engines.role(role).generate.engine == "vllm":
-        yield Problem(
-            path,
-            f"the layout of `{use}` is `{layout}`; each worker of the engine `vllm` has whole "
-            f"weights, `{Layout(dp=layout.size)}`",
-            hint='take another layout, or `engine = "hf"`',
-            against=(("engines", role, "generate", "engine"),),
         )
 
 

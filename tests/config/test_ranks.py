@@ -156,18 +156,3 @@ the layout of `policy.generate` is `LAYOUT`; what samples has replicas of `tp` r
                     ^^^^^^^^^^^^^^^
 help: `tp2` is one replica, `dp2` has 2\
 """)
-
-
-def test_vllm_divides_no_weights(error_of):
-    engine = "[engines.policy.generate]\nengine = 'vllm'\n"
-
-    assert error_of(engine + SAMPLED + "layouts = {'policy.generate' = 'tp2'}\n") == snapshot("""\
-the layout of `policy.generate` is `tp2`; each worker of the engine `vllm` has whole weights, `dp2`
-  run.toml:27
-   27 | layouts = {'policy.generate' = 'tp2'}
-                    ^^^^^^^^^^^^^^^
-  run.toml:21
-   21 | engine = 'vllm'
-        ^^^^^^
-help: take another layout, or `engine = "hf"`\
-""")
