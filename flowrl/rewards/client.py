@@ -180,6 +180,12 @@ def _key(reward: str, spec: ServerSpec) -> str:
             f"[reward.{reward}] names",
             hint='set it where the run starts; with `executor = "ray"`, where Ray starts',
         )
+    if not (key.isascii() and key.isprintable()):
+        raise RewardError(
+            f"the key in `{spec.api_key_env}`, which `api_key_env` of [reward.{reward}] names, has "
+            "characters that a header can't have",
+            hint="look for line breaks, and for letters that aren't ASCII",
+        )
     return key
 
 

@@ -78,12 +78,14 @@ def _judged(spec: ServerSpec, answer: Any) -> list[float]:
 def _in_order(field: str, _: ServerSpec, answer: Any) -> list[Any]:
     """Return a field of each entry of `data`, by the entries' index; of lists of one, the one."""
     try:
-        entries = sorted(answer["data"], key=lambda entry: int(entry["index"]))
-        return [_one(entry[field]) for entry in entries]
+        found = {int(entry["index"]): entry[field] for entry in answer["data"]}
+        if len(found) == len(answer["data"]):
+            return [_one(found[index]) for index in range(len(found))]
     except (KeyError, TypeError, ValueError):
-        what = f"`data` of entries with `index` and `{field}`"
-        text = f"answered without {what}: {shortened(repr(answer))}"
-        raise Unreadable(Fault("unreadable", text)) from None
+        pass
+    what = f"`data` of entries with `index`, from 0, and `{field}`"
+    text = f"answered without {what}: {shortened(repr(answer))}"
+    raise Unreadable(Fault("unreadable", text))
 
 
 def _one(value: Any) -> Any:

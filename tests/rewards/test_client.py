@@ -87,6 +87,18 @@ def test_a_key_is_sent_as_a_bearer_token(guarded, asking, rows, monkeypatch):
     assert guarded.headers[0]["Authorization"] == "Bearer abc"
 
 
+@pytest.mark.parametrize("key", ["abc\ndef", "abç"])
+def test_a_key_that_no_header_can_have_is_an_error_that_does_not_show_it(
+    key, guarded, refused, monkeypatch
+):
+    monkeypatch.setenv("JUDGE_KEY", key)
+
+    assert refused(guarded, api_key_env="JUDGE_KEY") == snapshot("""\
+the key in `JUDGE_KEY`, which `api_key_env` of [reward.judge] names, has characters that a header can't have
+help: look for line breaks, and for letters that aren't ASCII\
+""")
+
+
 def test_a_key_that_is_refused_is_an_error_that_does_not_show_it(guarded, refused, monkeypatch):
     monkeypatch.setenv("JUDGE_KEY", "xyz")
 

@@ -114,6 +114,8 @@ def test_a_judge_without_a_number_and_answers_of_another_shape_say_what_came():
         fault(spec_of("score"), {"error": {"message": "x" * 600}}),
         fault(spec_of("score"), {"data": 3}),
         fault(spec_of("score"), {"data": [{"index": "first", "score": 3}]}),
+        fault(spec_of("score"), {"data": [{"index": 0, "score": 1}, {"index": 0, "score": 2}]}),
+        fault(spec_of("score"), {"data": [{"index": 1, "score": 1}, {"index": 2, "score": 2}]}),
     ]
 
     assert "\n".join(faults) == snapshot("""\
@@ -126,8 +128,10 @@ no_number: answered 'score: good', in which `pattern` finds no number: 'score: (
 unreadable: answered without `choices.0.message.content`: {'choices': []}
 unreadable: answered 2 numbers for a completion, not one
 unreadable: answered 2 numbers for a completion, not one
-unreadable: answered without `data` of entries with `index` and `score`: {'data': [{'score': 1.0}]}
-unreadable: answered without `data` of entries with `index` and `score`: {'error': {'message': 'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx...
-unreadable: answered without `data` of entries with `index` and `score`: {'data': 3}
-unreadable: answered without `data` of entries with `index` and `score`: {'data': [{'index': 'first', 'score': 3}]}\
+unreadable: answered without `data` of entries with `index`, from 0, and `score`: {'data': [{'score': 1.0}]}
+unreadable: answered without `data` of entries with `index`, from 0, and `score`: {'error': {'message': 'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx...
+unreadable: answered without `data` of entries with `index`, from 0, and `score`: {'data': 3}
+unreadable: answered without `data` of entries with `index`, from 0, and `score`: {'data': [{'index': 'first', 'score': 3}]}
+unreadable: answered without `data` of entries with `index`, from 0, and `score`: {'data': [{'index': 0, 'score': 1}, {'index': 0, 'score': 2}]}
+unreadable: answered without `data` of entries with `index`, from 0, and `score`: {'data': [{'index': 1, 'score': 1}, {'index': 2, 'score': 2}]}\
 """)
