@@ -11,6 +11,7 @@ from flowrl.config.schema import OptimizerSettings, Tables
 from flowrl.config.structure import KeyPath, Problem, dotted
 from flowrl.config.types import as_toml
 from flowrl.errors import RunFileError, nearest
+from flowrl.runtime.known_engines import ENGINES
 
 READ_BY = {
     "hold_fraction": ("flat_then_linear",),
@@ -109,6 +110,18 @@ def _offloads(tables: Tables) -> Iterator[Problem]:
                 hint="set `checkpointing = true`",
                 against=((*path, "checkpointing"),),
             )
+
+
+def _unknown_engines(tables: Tables) -> Iterator[Problem]:
+    for role, engines in tables.engines.roles.items():
+        named = ("generate", engines.generate.engine), ("train", engines.train.engine)
+        for use, engine in named:
+            if engine not in (known := ENGINES[use]):
+                yield Problem(
+                    ("engines", role, use, "engine"),
+                    f"no engine called `{engine}` can {use}{nearest(engine, known)}",
+                    hint=f"there are {', '.join(sorted(known))}",
+                )
 
 
 def _engine_options(tables: Tables) -> Iterator[Problem]:
@@ -283,6 +296,7 @@ RULES = (
     _warmup,
     _schedule,
     _completion_lengths,
+    _unknown_engines,
     _engine_options,
     _kernels,
     _offloads,

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from flowrl.errors import EngineError, nearest
 from flowrl.functional.ragged import Ragged
+from flowrl.runtime.known_engines import ENGINES
 
 
 @attrs.frozen
@@ -207,20 +208,6 @@ class Trainer(Scorer, Protocol):
     def save(self, folder: str) -> None:
         """Write a folder that transformers' `from_pretrained` loads, an adapter merged."""
         ...
-
-
-GENERATORS = {
-    "hf": "flowrl.runtime.engines.hf:HFGenerator",
-    "vllm": "flowrl.runtime.engines.vllm:VLLMGenerator",
-}
-SCORERS = {"torch": "flowrl.runtime.engines.torch_scorer:TorchScorer"}
-TRAINERS = {"torch": "flowrl.runtime.engines.torch:TorchTrainer"}
-ENGINES: Mapping[str, Mapping[str, str]] = {
-    "generate": GENERATORS,
-    "score": SCORERS,
-    "train": TRAINERS,
-}
-"""Engines by use and name. A new engine is a file and a line here."""
 
 
 def load(use: str, name: str) -> Any:

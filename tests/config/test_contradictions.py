@@ -270,3 +270,20 @@ def test_gpus_of_a_ray_that_runs_already(error_of):
         ^^^^^^^
 help: leave one of them out\
 """)
+
+
+def test_engines_that_there_are_not(error_of):
+    assert error_of("[engines.policy.generate]\nengine = 'vlm'\n") == snapshot("""\
+no engine called `vlm` can generate (did you mean `vllm`?)
+  run.toml:21
+   21 | engine = 'vlm'
+        ^^^^^^
+help: there are hf, vllm\
+""")
+    assert error_of("[engines.policy.train]\nengine = 'megatron'\n") == snapshot("""\
+no engine called `megatron` can train
+  run.toml:21
+   21 | engine = 'megatron'
+        ^^^^^^
+help: there are torch\
+""")

@@ -10,7 +10,8 @@ import torch
 import transformers
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
-from flowrl.runtime.engine import GENERATORS, Request, load
+from flowrl.runtime.engine import Request, load
+from flowrl.runtime.known_engines import GENERATORS
 from flowrl.runtime.models import ModelSpec, weights_of
 
 BOS, EOS = 1, 2
