@@ -74,6 +74,14 @@ def _completion_lengths(tables: Tables) -> Iterator[Problem]:
         least, most = engines.generate.min_tokens, engines.generate.max_tokens
         if least > most:
             yield _more((*path, "min_tokens"), least, (*path, "max_tokens"), most)
+        length = engines.generate.vllm and engines.generate.vllm.max_model_len
+        if length and most >= length:  # a prompt has a token
+            yield Problem(
+                (*path, "vllm", "max_model_len"),
+                f"`{dotted((*path, 'vllm', 'max_model_len'))}` = {length} leaves no room for a "
+                f"prompt beside a completion of `{dotted((*path, 'max_tokens'))}` = {most}",
+                against=((*path, "max_tokens"),),
+            )
 
 
 def _kernels(tables: Tables) -> Iterator[Problem]:

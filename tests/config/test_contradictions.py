@@ -287,3 +287,26 @@ no engine called `megatron` can train
         ^^^^^^
 help: there are torch\
 """)
+
+
+def test_completions_that_leave_no_room_for_a_prompt(error_of):
+    tables = "[engines.policy.generate]\nengine = 'vllm'\nmax_tokens = 8\nvllm.max_model_len = 8\n"
+
+    assert error_of(tables) == snapshot("""\
+`engines.policy.generate.vllm.max_model_len` = 8 leaves no room for a prompt beside a completion of `engines.policy.generate.max_tokens` = 8
+  run.toml:23
+   23 | vllm.max_model_len = 8
+             ^^^^^^^^^^^^^
+  run.toml:22
+   22 | max_tokens = 8
+        ^^^^^^^^^^\
+""")
+    assert error_of(tables.replace("max_tokens = 8\n", "")) == snapshot("""\
+`engines.policy.generate.vllm.max_model_len` = 8 leaves no room for a prompt beside a completion of `engines.policy.generate.max_tokens` = 256
+  run.toml:22
+   22 | vllm.max_model_len = 8
+             ^^^^^^^^^^^^^
+  run.toml:20
+   20 | [engines.policy.generate]
+                        ^^^^^^^^\
+""")
