@@ -12,7 +12,7 @@ def adapted(tables: Tables) -> list[str]:
 
 
 def adapters_fit(tables: Tables) -> Iterator[Problem]:
-    """Yield dropout, and layouts of what has an adapter."""
+    """Yield dropout, adapters of no layer, and layouts of what has an adapter."""
     for role in adapted(tables):
         lora, path = tables.models[role].lora, ("models", role, "lora")
         if lora and lora.dropout:
@@ -21,6 +21,12 @@ def adapters_fit(tables: Tables) -> Iterator[Problem]:
                 f"`models.{role}.lora.dropout` must be 0; got {lora.dropout}",
                 hint="with dropout a policy's ratio to itself would not be 1, and a gradient would "
                 "depend on how rows are divided",
+            )
+        if lora and not lora.targets:
+            yield Problem(
+                (*path, "targets"),
+                f"`models.{role}.lora.targets` names no layer",
+                hint='"all-linear" takes all linear layers but heads',
             )
         yield from _layouts(tables, role, path)
 

@@ -45,6 +45,11 @@ class Lora:
     def __attrs_post_init__(self) -> None:
         if self.rank < 1:
             raise EngineError(f"`rank` of an adapter must be at least 1; got {self.rank}")
+        if not self.targets:
+            raise EngineError(
+                f"`targets` of an adapter must name a layer; got {self.targets!r}",
+                hint='targets = "all-linear" takes all linear layers but heads',
+            )
 
 
 def add_adapter(model: Any, lora: Lora) -> None:

@@ -48,6 +48,16 @@ help: with dropout a policy's ratio to itself would not be 1, and a gradient wou
 """)
 
 
+def test_adapters_of_no_layer_are_refused(error_of):
+    assert error_of(LORA + "targets = []\n") == snapshot("""\
+`models.policy.lora.targets` names no layer
+  run.toml:22
+   22 | targets = []
+        ^^^^^^^
+help: "all-linear" takes all linear layers but heads\
+""")
+
+
 def test_a_layout_is_refused(error_of):
     pools = '[cluster]\nexecutor = "ray"\n[cluster.pools.all]\nworkers = 2\nroles = ["policy"]\n'
     layouts = '[cluster.pools.all.layouts]\n"policy.generate" = "tp2"\n'

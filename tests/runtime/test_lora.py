@@ -256,3 +256,13 @@ def test_the_seed_makes_the_adapter_and_changes_no_other_draw(model_folder):
     assert torch.equal(one, same)
     assert not torch.equal(one, other)
     assert torch.equal(first, second)
+
+
+def test_an_adapter_of_no_layer_is_refused():
+    with pytest.raises(EngineError) as error:
+        Lora(targets=())
+
+    assert str(error.value) == snapshot("""\
+`targets` of an adapter must name a layer; got ()
+help: targets = "all-linear" takes all linear layers but heads\
+""")
