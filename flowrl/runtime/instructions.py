@@ -63,6 +63,20 @@ class Instructions:
         self.unchecked += not again
         return reply
 
+    def tell_all(
+        self,
+        lines: Sequence[Line],
+        method: str,
+        *args: Any,
+        nodes: tuple[Node, ...] = (),
+        **how: Any,
+    ) -> list[Any]:
+        """Have all these workers do the same; return their replies to come."""
+        return [
+            self.tell(line, nodes, method, *args, again=number > 0, **how)
+            for number, line in enumerate(lines)
+        ]
+
     def ask(self, line: Line, method: str, *args: Any) -> Any:
         """Return a worker's reply, waiting for all that was told before it."""
         return self.wait(self.tell(line, (), method, *args), line)

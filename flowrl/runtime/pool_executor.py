@@ -19,8 +19,9 @@ from flowrl.runtime.carry import (
     no_rows,
     write_rows,
 )
-from flowrl.runtime.controller import EXAMPLES, IDS, PROMPTS, Controller, Held, Place
+from flowrl.runtime.controller import EXAMPLES, PROMPTS, Controller, Place
 from flowrl.runtime.executor import Step, metrics_of
+from flowrl.runtime.held import Held
 from flowrl.runtime.job import Loan
 from flowrl.runtime.lines import Line
 from flowrl.runtime.measures import Measured, by_name
@@ -108,7 +109,7 @@ class PoolExecutor:
         own = Loan(self.name, role, self.graph.input(role).pool, role)
         owner = loan if loan and loan.name == role else own
         lines = self.controller.holders[owner.pool]
-        held = Held(next(IDS), lines)
+        held = Held(lines)
         self.controller.tell_all(lines, "model", owner.plan, owner.role, role, held.id)
         return held
 

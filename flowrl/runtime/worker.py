@@ -11,53 +11,21 @@ from typing import Any
 import attrs
 import ray
 import torch
-from ray import cloudpickle
 
-from flowrl.ir.graph import Graph, Node, Value
-from flowrl.ir.plan import Plan
+from flowrl.ir.graph import Node, Value
 from flowrl.ops.model import ModelOp
-from flowrl.ops.uses import uses_of
 from flowrl.runtime import channels, perform, ranks
-from flowrl.runtime.channels import Box, Gone
+from flowrl.runtime.channels import Box
 from flowrl.runtime.edges import Edge
 from flowrl.runtime.failures import Failure, told
-from flowrl.runtime.host import Handle, Host, Path, Resident
-from flowrl.runtime.interpret import Interpreter
+from flowrl.runtime.host import Handle, Path, Resident
 from flowrl.runtime.job import Data, Group, Rewards, Setup
 from flowrl.runtime.lines import Given
-from flowrl.runtime.local import (
-    Seat,
-    load_generator,
-    load_judges,
-    load_models,
-    pin_threads,
-)
-from flowrl.runtime.measures import Measures
-from flowrl.runtime.models import DTYPES
+from flowrl.runtime.local import Seat
+from flowrl.runtime.part import Part, load_part
 from flowrl.runtime.ranks import ALONE, Ranks
-from flowrl.runtime.reshard import Wire
-from flowrl.runtime.residency import Room
 from flowrl.runtime.rows import Cursor, fields
-from flowrl.runtime.segments import Segment, inner_graphs, segments
 from flowrl.runtime.shares import send_list, shares
-from flowrl.runtime.way import Way
-
-
-@attrs.frozen(eq=False)
-class Part:
-    """A plan as one worker has it.
-
-    Attributes:
-        graphs: the segments of each graph.
-        it: what evaluates them.
-        ranks: it and those that run the pool's models with it.
-        ways: those that weights take from or to it.
-    """
-
-    graphs: tuple[tuple[Segment, ...], ...]
-    it: Interpreter
-    ranks: Ranks
-    ways: Mapping[Edge, Way]
 
 
 class Worker:
@@ -131,25 +99,14 @@ class Worker:
 
     def load(self, plan: str, setup: Setup, lead: bool) -> None:
         """Load this worker's part of a plan, under a name; `lead` has the pool's values."""
-        pin_threads(setup.threads)
-        given = Plan.from_json(setup.plan)
-        graph = given.graph(cloudpickle.loads(setup.functions))
         score = self.rewards.score(plan) if self.rewards else None
-        host = Host(seed=setup.seed, score=score, drop_failed=setup.drop_failed)
-        pool = next(pool for pool in given.pools if pool.name == setup.pool)
-        host.room = Room(pool)
         seat = Seat(setup.pool, lead, self.groups)
-        if setup.loan:
-            self._borrow(setup, graph, host, seat)
-        else:
-            load_models(graph, setup.roles, setup.tokenizers, host, seat)
-        walked = tuple(tuple(segments(inner)) for inner in inner_graphs(graph))
-        ways = {edge: self._way(edge, setup) for edge in sorted(setup.legs, key=str)}
-        self.parts[plan] = Part(walked, Interpreter(host, Measures(graph)), seat.ranks, ways)
+        lender = self.parts[setup.loan.plan].host if setup.loan else None
+        self.parts[plan] = load_part(setup, seat, score, lender)
 
     def model(self, plan: str, role: str, name: str, result: int) -> None:
         """Keep the model of a role as a value, under the role's name in the plan that reads it."""
-        resident = self.parts[plan].it.host.models[role]
+        resident = self.parts[plan].host.models[role]
         if name != role:
             resident = Resident(name, resident.engine, resident.version)
         self.values[result] = Handle(resident, resident.version)
@@ -162,7 +119,7 @@ class Worker:
 
     def draw(self, plan: str, source: str, position: int, count: int, first: int) -> None:
         """Keep the fields of `count` rows of the data."""
-        with self.parts[plan].it.host.timed("data"):
+        with self.parts[plan].host.timed("data"):
             cursor = self.cursors[plan, source]
             cursor.position = position
             batch = cursor.take(count)
@@ -229,25 +186,11 @@ class Worker:
         A worker at the start sends its own tensors, one at the end has its generator's written.
         """
         self.node = 0
-        part = self.parts[plan]
-        host, handle = part.it.host, self.values.get(model)
-        way = part.ways[edge]
-        generator = host.generators[edge.role] if way.arrives else None
-        if generator:
-            host.give(generator)  # weights that sleep from now on are read where they are
-        held = handle.engine.stored() if isinstance(handle, Handle) else {}
-        start = time.perf_counter()
-        with host.timed("reshard"):
-            sent = way.take(held, generator.stored() if generator else {})
-        if generator:
-            took = time.perf_counter() - start
-            part.it.measures.received([number], took, [sent.received])
-            generator.renewed(version)
-            gone: Any = Gone(edge.role)
-            arrived = Resident(edge.role, gone, version)
-            host.loaded[generator] = arrived, version
-            host.room.brought(generator)
-            self.values[result] = Handle(arrived, version)
+        given = self.values.get(model)
+        held = given if isinstance(given, Handle) else None
+        arrived = self.parts[plan].reshard(edge, number, held, version)
+        if arrived:
+            self.values[result] = arrived
 
     def scatter(
         self, plan: str, graph: int, number: int, given: Sequence[Given], path: Path, workers: int
@@ -266,7 +209,7 @@ class Worker:
         """Return the completions of this worker's blocks."""
         part, node = self._generate(plan, graph, number)
         (handle,), (blocks,) = self._values([model]), channels.get(asked)
-        part.it.host.take(node, handle)
+        part.host.take(node, handle)
         with _together(part.ranks, node), part.it.measures.of(node):
             done = perform.answers(part.it, node, handle, blocks)
         return channels.put([done])
@@ -284,12 +227,12 @@ class Worker:
 
     def finish(self, plan: str) -> tuple[dict[str, float], dict[str, float]]:
         """Return what was counted in this step, and the seconds by kind of op."""
-        host = self.parts[plan].it.host
+        host = self.parts[plan].host
         return dict(host.counts), dict(host.seconds)
 
     def actions(self, plan: str) -> list[tuple[str, str]]:
         """Return who has left the device and taken it in this step: seats, and what they did."""
-        return [(seat, does.value) for seat, does in self.parts[plan].it.host.room.done]
+        return [(seat, does.value) for seat, does in self.parts[plan].host.room.done]
 
     def measured(self, plan: str, first: int, last: int) -> list[tuple[Any, ...]]:
         """Return what was measured in this step of nodes `first` to `last`, as plain numbers."""
@@ -298,39 +241,14 @@ class Worker:
 
     def loaded(self, plan: str, role: str) -> int:
         """Return the version of a role that its generator has."""
-        host = self.parts[plan].it.host
+        host = self.parts[plan].host
         return host.loaded[host.generators[role]][1]
 
     def save(self, plan: str, role: str, folder: str) -> int:
         """Write a trained model as transformers does; return its version."""
-        resident = self.parts[plan].it.host.models[role]
+        resident = self.parts[plan].host.models[role]
         resident.engine.save(folder)  # type: ignore[attr-defined]
         return resident.version
-
-    def _way(self, edge: Edge, setup: Setup) -> Way:
-        """Return an edge as this worker takes it; all of its workers ask in the same order."""
-        ranks = self.groups[edge.ends]
-        wire = wire_of(setup, edge, ranks)
-        ranks.sum([torch.zeros(1, device=wire.device)])  # nccl connects all before it sends
-        return Way(edge, setup.legs[edge], wire, ranks, setup.check_every)
-
-    def _borrow(self, setup: Setup, graph: Graph, host: Host, seat: Seat) -> None:
-        loan = setup.loan
-        assert loan is not None
-        role = loan.name
-        lender, own = self.parts[loan.plan].it.host, setup.roles[role]
-        host.room = lender.room
-        load_judges(graph, setup.roles, setup.tokenizers, host, lender, seat)
-        if seat.samples(uses_of(graph)[role]):
-            replica = seat.replica(uses_of(graph)[role])
-            made = lender.generators.get(loan.role)
-            if not made:
-                made = load_generator(own, setup.tokenizers[role], replica)
-                host.room.admit(made, loan.role, "generate")
-            host.generators = {role: made}
-            host.loaded, host.shared = lender.loaded, lender.shared
-        host.decoders, host.sampling = setup.tokenizers, {role: own.sampling}
-        host.sequences_per_block = {role: own.sequences_per_block}
 
     def _generate(self, plan: str, graph: int, number: int) -> tuple[Part, Any]:
         self.node = 0
@@ -342,17 +260,6 @@ class Worker:
 
     def _keep(self, first: int, values: Any) -> None:
         self.values.update(enumerate(values, start=first))
-
-
-def wire_of(setup: Setup, edge: Edge, ranks: Ranks) -> Wire:
-    """Return how the weights of a role travel: as its generator computes, between GPUs if all are.
-
-    Weights that train in float32 for a bfloat16 model lose what it would lose.
-    """
-    role = setup.roles[edge.role]
-    devices = {role.model.device, role.generator_device or role.model.device}
-    device = devices.pop() if len(devices) == 1 else "cpu"
-    return Wire(DTYPES[role.model.dtype], device, ranks.group)
 
 
 def _together(ranks: Ranks, node: Node, path: Path = ()) -> AbstractContextManager[None]:

@@ -7,7 +7,7 @@ import ray
 
 from flowrl.runtime import channels
 from flowrl.runtime.channels import RayLine
-from flowrl.runtime.controller import IDS
+from flowrl.runtime.held import IDS
 from flowrl.runtime.pools import PoolSize, RaySpec, started
 from flowrl.runtime.ranks import Ranks
 from tests.runtime.ray.ranked import called

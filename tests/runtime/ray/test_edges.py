@@ -14,7 +14,7 @@ from inline_snapshot import snapshot
 import flowrl as fl
 from flowrl.compiler.cluster import Cluster, Pool
 from flowrl.errors import EngineError
-from flowrl.runtime.controller import IDS
+from flowrl.runtime.held import IDS
 from flowrl.runtime.pools import PoolSize, RaySpec, started
 from flowrl.runtime.ranks import Fsdp2
 from flowrl.runtime.reshard import reshard

@@ -16,7 +16,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from flowrl.errors import FlowrlError
 from flowrl.runtime import channels, pools
-from flowrl.runtime.controller import IDS
+from flowrl.runtime.held import IDS
 from flowrl.runtime.pools import PoolSize, RaySpec, started
 from flowrl.train.run import run_file
 
