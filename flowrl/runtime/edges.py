@@ -37,7 +37,7 @@ class Edge:
     @property
     def ends(self) -> str:
         """What the workers at both ends are called together."""
-        return f"{self.src} -> {self.dst}"
+        return ends_name(self.src, self.dst)
 
     def __str__(self) -> str:
         return f"`{self.role}`: {self.src} {self.held} -> {self.dst} {self.needed}"
@@ -46,6 +46,11 @@ class Edge:
 def group_name(pool: str, layout: Layout) -> str:
     """Return what the workers of a pool that have one replica in a layout are called together."""
     return f"{pool} tp{layout.tp}"
+
+
+def ends_name(src: str, dst: str) -> str:
+    """Return what the workers of two pools between which weights move are called together."""
+    return f"{src} -> {dst}"
 
 
 def layout_of(model: Value) -> Layout:

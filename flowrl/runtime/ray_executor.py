@@ -15,7 +15,7 @@ from flowrl.ops.model import Generate
 from flowrl.ops.uses import uses_of
 from flowrl.runtime.channels import RayReplies
 from flowrl.runtime.controller import Controller
-from flowrl.runtime.edges import Edge, group_name
+from flowrl.runtime.edges import Edge, ends_name, group_name
 from flowrl.runtime.job import Group, Job, Setup, edges_of
 from flowrl.runtime.lines import Line
 from flowrl.runtime.pool_executor import PoolExecutor
@@ -124,7 +124,7 @@ class RayExecutor(PoolExecutor):
         laid = [pool.name for pool in self.job.plan.pools if pool.layouts]
         for src, dst in product(laid, laid):
             both = {*self._ranks(self.controller.holders[src]), *self._ranks(self.pools[dst])}
-            made.append(Group(f"{src} -> {dst}", tuple(sorted(both))))
+            made.append(Group(ends_name(src, dst), tuple(sorted(both))))
         return made
 
     def _legs(self) -> dict[Line, dict[Edge, Leg]]:

@@ -7,6 +7,7 @@ from flowrl.compiler.hardware import Machines
 from flowrl.compiler.layouts import Sharding, Storage
 from flowrl.compiler.reshard import plan_reshard
 from flowrl.compiler.shapes import ModelShape, known_shape
+from flowrl.config.target import BYTES
 from flowrl.runtime.edges import Edge
 from flowrl.runtime.job import Routes
 from flowrl.runtime.local import RoleSetup
@@ -15,10 +16,7 @@ from flowrl.train.checks import checks_of
 from flowrl.train.moves import move_of
 
 STORED = {"float32": 4, "bfloat16": 4, "float64": 8}
-"""Bytes of a weight where it trains, by the type of the arithmetic."""
-
-COMPUTED = {"float32": 4, "bfloat16": 2, "float64": 8}
-"""Bytes of a weight where it is sampled from."""
+"""Bytes of a weight where it trains, by the type of the arithmetic; `BYTES` where it samples."""
 
 TAKEN = {"vllm": Storage.LOADER}
 """How an engine that samples takes weights, if not as transformers stores them."""
@@ -36,7 +34,7 @@ def routes_of(roles: Mapping[str, RoleSetup], machines: str | None = None) -> Ro
         model, taken = roles[edge.role].model, TAKEN.get(roles[edge.role].generator, Storage.MODEL)
         shape = shape_of(model.path)
         held = Sharding(edge.held, sources, element_bytes=STORED[model.dtype])
-        needed = Sharding(edge.needed, targets, taken, COMPUTED[model.dtype])
+        needed = Sharding(edge.needed, targets, taken, BYTES[model.dtype])
         plan = plan_reshard(shape, held, needed, there(max(*sources, *targets) + 1, machines))
         return lambda rank: Leg(move_of(plan, shape, rank), checks_of(plan, shape, rank))
 

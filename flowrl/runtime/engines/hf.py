@@ -11,7 +11,6 @@ from torch import Tensor
 from transformers import DynamicCache
 
 from flowrl.errors import EngineError
-from flowrl.runtime.checks import broken, check_prompts, check_sampling, limits_of
 from flowrl.runtime.engine import Completion, Request, Sampling
 from flowrl.runtime.fsdp2 import chunk, laid_as
 from flowrl.runtime.host_copy import HostCopy
@@ -24,6 +23,7 @@ from flowrl.runtime.models import (
     shapes_of,
 )
 from flowrl.runtime.ranks import ALONE, Ranks
+from flowrl.runtime.refusals import broken, check_prompts, check_sampling, limits_of
 from flowrl.runtime.sampling import sample, uniforms
 from flowrl.runtime.stopping import Stops
 from flowrl.runtime.tensor_parallel import divide

@@ -9,7 +9,6 @@ from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from flowrl.errors import EngineError
-from flowrl.runtime.checks import broken, check_prompts, check_sampling, limits_of
 from flowrl.runtime.engine import Completion, Request, Sampling
 from flowrl.runtime.engines.vllm_adapter import Adapters, settings
 from flowrl.runtime.engines.vllm_parts import parts_of
@@ -30,6 +29,7 @@ from flowrl.runtime.models import (
     shapes_of,
 )
 from flowrl.runtime.ranks import ALONE, Ranks
+from flowrl.runtime.refusals import broken, check_prompts, check_sampling, limits_of
 from flowrl.runtime.stopping import Stops
 from flowrl.runtime.value_head import without_value_head
 

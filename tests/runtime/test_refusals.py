@@ -1,8 +1,8 @@
 import pytest
 
 from flowrl.errors import EngineError
-from flowrl.runtime.checks import check_sampling
 from flowrl.runtime.engine import Sampling
+from flowrl.runtime.refusals import check_sampling
 
 
 @pytest.mark.parametrize(
