@@ -101,8 +101,8 @@ class TrainerTable:
     `fsdp2`: weights, gradients and optimizer state, where the step is taken too; a layer's weights
     are on the GPU while they are gathered."""
     shard: Literal["none", "fsdp2"] = "none"
-    """`none`: weights are whole. `fsdp2`: weights, gradients and
-    optimizer state are divided over its workers, which share the rows of each microbatch out."""
+    """`none`: weights are whole. `fsdp2`: weights, gradients and optimizer state are divided over
+    the workers of its pool, which share the rows of each microbatch out."""
     reshard_after_forward: bool = True
     """With `fsdp2`: a layer's gathered weights go after its forward; else they stay until its
     backward, which takes more memory and less time."""
