@@ -55,7 +55,7 @@ def choose_attention(
     refused = {}
     for name in tried if packing != "padded" else ():
         try:
-            take(model, name, spec)
+            attend_by(name, model, spec)
         except EngineError as error:
             refused[name] = error.problem
         else:
@@ -90,7 +90,7 @@ def _said(role: str, name: str, packing: Packing, refused: dict[str, str]) -> Pa
     return packing
 
 
-def take(model: Any, name: str, spec: ModelSpec) -> None:
+def attend_by(name: str, model: Any, spec: ModelSpec) -> None:
     """Let a model attend by a kernel.
 
     Raises:

@@ -197,7 +197,7 @@ class Host:
                 raise EngineError(
                     f"the generator of `{role}` computes with the weights that train; other ones "
                     "would overwrite them",
-                    hint='set `residencies = { "ROLE.generate" = "resident" }` of its pool',
+                    hint=f'set `residencies = {{ "{role}.generate" = "resident" }}` of its pool',
                 )
             else:
                 generator.load(engine.weights(), handle.version)

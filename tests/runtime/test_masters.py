@@ -86,6 +86,30 @@ def test_a_state_returns_and_is_written_through(model_folder, tokenizer, batch):
     assert update(trainer, batch) == after
 
 
+def test_an_average_is_in_the_engine_and_stays_there(model_folder, tokenizer, batch):
+    trainer, generator = pair(model_folder, tokenizer, "bfloat16")
+    other = {name: tensor + 1 for name, tensor in trainer.own().items()}
+    halfway = {name: tensor + 0.5 for name, tensor in trainer.own().items()}
+
+    trainer.average(other, decay=0.5)
+
+    assert_close(trainer.own(), halfway)
+    assert_close(generator.stored(), {n: x.bfloat16() for n, x in trainer.own().items()})
+
+
+def test_shards_of_shared_weights_are_refused(model_folder, tokenizer, tmp_path):
+    trainer, _ = pair(model_folder, tokenizer, "bfloat16")
+
+    with pytest.raises(EngineError) as raised:
+        trainer.save_sharded(str(tmp_path / "state"))
+
+    assert str(raised.value) == snapshot("""\
+`model` computes with another engine's weights: its own are in no shards
+help: take `state_dict`, which has them\
+""")
+    assert not (tmp_path / "state").exists()
+
+
 def test_a_tensor_of_another_shape_is_refused_and_nothing_has_changed(
     model_folder, tokenizer, batch
 ):

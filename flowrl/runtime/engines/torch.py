@@ -116,6 +116,12 @@ class TorchTrainer(TorchScorer):
         """Return the weights that are trained, and buffers, by name; tied ones once."""
         return super().own() | (self.masters.named if self.masters else {})
 
+    def average(self, weights: Mapping[str, Tensor], decay: float) -> None:
+        """Move towards other weights, in place: to decay * own + (1 - decay) * other."""
+        super().average(weights, decay)
+        if self.masters:
+            self.masters.write()
+
     def update(
         self,
         batch: Sequences,
@@ -239,7 +245,12 @@ class TorchTrainer(TorchScorer):
             self.optimizer.load_state_dict(optimizer)
 
     def save_sharded(self, folder: str) -> None:
-        """Write weights and optimizer state, each rank its own; any number of ranks loads them."""
+        """Write weights and optimizer state, each rank its own; any number of ranks loads them.
+
+        Raises:
+            EngineError: the folder can't be written, or weights are shared.
+        """
+        self._check_unshared()
         with self.awake(), self.ranks.together(f"the shards of `{self.role}`, saved"):
             save_state(folder, self.model, self.optimizer, self.ranks)
 
@@ -247,11 +258,20 @@ class TorchTrainer(TorchScorer):
         """Return to a state that was written in shards; the weights change in place.
 
         Raises:
-            EngineError: the folder holds no state, or that of another model.
+            EngineError: the folder holds no state, or that of another model; or weights are shared.
         """
+        self._check_unshared()
         with self.awake(), self.ranks.together(f"the shards of `{self.role}`, loaded"):
             self.kept.changed = True
             load_state(folder, self.model, self.optimizer, self.ranks)
+
+    def _check_unshared(self) -> None:
+        """Refuse shards of what has masters: torch would write the model's own narrow weights."""
+        if self.masters:
+            raise EngineError(
+                f"`{self.role}` computes with another engine's weights: its own are in no shards",
+                hint="take `state_dict`, which has them",
+            )
 
     def save(self, folder: str, dtype: str | None = None) -> None:
         """Write a folder that transformers' `from_pretrained` loads, a value head beside it.

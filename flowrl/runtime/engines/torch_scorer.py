@@ -141,7 +141,7 @@ class TorchScorer:
         """Move towards other weights, in place: to decay * own + (1 - decay) * other."""
         with torch.no_grad(), self.awake():
             self.kept.changed = True
-            for name, own in weights_of(self.model).items():
+            for name, own in self.own().items():
                 if own.is_floating_point():
                     other = laid_as(weights[name].to(own.device, own.dtype), own)
                     own.mul_(decay).add_(other, alpha=1 - decay)
