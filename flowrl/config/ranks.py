@@ -138,12 +138,12 @@ def _unclaimed(tables: Tables, role: str, pool: str, why: KeyPath) -> Iterator[P
             hint="give the pool another name",
             against=(why,),
         )
-    called = tables.reward.functions.keys() - models
-    if "reward" in models and called and claims.get("reward", next(iter(pools))) == pool:
+    called = min(tables.reward.functions.keys() - models, default="reward")
+    if "reward" in models and claims.get("reward", next(iter(pools))) == pool:
         yield Problem(
             ("reward", "reward"),
-            f"`reward` is a model, so `{min(called)}` is called in pool `{pool}`, which is for one "
-            f"worker; those that divide `{role}` all do the same",
-            hint="give the reward model another name",
+            f"`reward` is a model, so `{called}` scores in pool `{pool}`, which is for one worker; "
+            f"those that divide `{role}` all do the same",
+            hint="let `reward` live in a pool of one worker, or give it another name",
             against=(why,),
         )

@@ -100,16 +100,27 @@ def test_functions_called_where_a_reward_model_called_reward_is_divided(error_of
     alone = GRPO.replace('exact = "reward.py:exact"\n', judge)
 
     assert error_of(DIVIDED + ray, text=text) == snapshot("""\
-`reward` is a model, so `exact` is called in pool `train`, which is for one worker; those that divide `policy` all do the same
+`reward` is a model, so `exact` scores in pool `train`, which is for one worker; those that divide `policy` all do the same
   run.toml:15
    15 | reward = { model = 'judge' }
         ^^^^^^
   run.toml:22
    22 | shard = 'fsdp2'
         ^^^^^
-help: give the reward model another name\
+help: let `reward` live in a pool of one worker, or give it another name\
 """)
-    assert load(DIVIDED + ray, text=alone).reward.models == ["reward"]
+    assert error_of(DIVIDED + ray, text=alone) == snapshot("""\
+`reward` is a model, so `reward` scores in pool `train`, which is for one worker; those that divide `policy` all do the same
+  run.toml:15
+   15 | reward = { model = 'judge' }
+        ^^^^^^
+  run.toml:21
+   21 | shard = 'fsdp2'
+        ^^^^^
+help: let `reward` live in a pool of one worker, or give it another name\
+""")
+    own = "[cluster.pools.judge]\nroles = ['reward']\n"
+    assert load(DIVIDED + ray + own, text=alone).reward.models == ["reward"]
 
 
 RAY = POOL.replace("shard = 'fsdp2'\n", "").replace(
