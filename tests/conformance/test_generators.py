@@ -239,8 +239,6 @@ def test_weights_written_in_place_are_sampled_from(generator, reference, request
 
 
 def test_what_slept_goes_on_where_it_was(generator, reference, requests):
-    if not hasattr(generator, "sleep"):
-        pytest.skip("it has no sleep")
     generator.load(reference.change(seed=7), version=3)
     before = generator.generate(requests, TWENTY)
 

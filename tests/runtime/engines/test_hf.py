@@ -1,6 +1,5 @@
 import pytest
 import torch
-from inline_snapshot import snapshot
 from torch.testing import assert_close
 
 from flowrl.errors import EngineError
@@ -221,57 +220,6 @@ def test_weights_of_another_dtype_are_copied(model_folder, tokenizer):
     assert {tensor.dtype for tensor in generator.model.parameters()} == {torch.bfloat16}
     assert generator.model.lm_head.weight is generator.model.model.embed_tokens.weight
     assert all(len(one.tokens) for one in found)
-
-
-def test_tensors_that_do_not_fit_are_named(generator):
-    weights = dict(generator.model.named_parameters())
-    norm = weights.pop("model.norm.weight")
-
-    with pytest.raises(EngineError) as missing:
-        generator.load(weights, version=1)
-    with pytest.raises(EngineError) as unknown:
-        generator.load(weights | {"model.norm.weight": norm, "score.weight": norm}, version=1)
-    with pytest.raises(EngineError) as shaped:
-        generator.load(weights | {"model.norm.weight": norm[:3]}, version=1)
-
-    assert str(missing.value) == snapshot("""\
-LlamaForCausalLM was not given its tensor `model.norm.weight`
-help: load weights of the same model\
-""")
-    assert str(unknown.value) == snapshot("""\
-LlamaForCausalLM has no tensor `score.weight`
-help: load weights of the same model\
-""")
-    assert str(shaped.value) == snapshot("""\
-`model.norm.weight` must be of shape [16]; got [3]
-help: load weights of the same model\
-""")
-
-
-def test_prompts_that_the_model_cannot_read_are_named(generator):
-    good = Request([1, 5], seed=0)
-    found = []
-    for prompt in ([], [1] * 60, [1, 64]):
-        with pytest.raises(EngineError) as error:
-            generator.generate([good, Request(prompt, seed=0)], TEN)
-        found.append(str(error.value))
-
-    assert found == snapshot(
-        [
-            """\
-prompt 1 of the block is empty
-help: begin prompts with a token, as bos\
-""",
-            """\
-prompt 1 of the block has 60 tokens; the model's 64 positions leave 54 beside max_tokens = 10
-help: drop long prompts or lower max_tokens\
-""",
-            """\
-prompt 1 of the block has token ids from 1 to 64; the model knows 0 to 63
-help: use the tokenizer that belongs to the model\
-""",
-        ]
-    )
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
