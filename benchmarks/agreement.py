@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 from torch.multiprocessing import spawn
 
-from flowrl.runtime.agreement import Agreement
+from flowrl.runtime.ranks.agreement import Agreement
 
 TURNS, PATIENCE = 300, 60.0
 

@@ -22,13 +22,13 @@ from ray.experimental.collective import create_collective_group
 import flowrl as fl
 from flowrl.compiler.cluster import Cluster, Pool
 from flowrl.functional.ragged import Ragged
-from flowrl.runtime.channels import Bytes
 from flowrl.runtime.executor import LocalExecutor
 from flowrl.runtime.host import Host
-from flowrl.runtime.job import Job
-from flowrl.runtime.pools import Pools, PoolSize, RaySpec, started
-from flowrl.runtime.ray_executor import RayExecutor
-from flowrl.runtime.rows import PromptBatch, Row
+from flowrl.runtime.pools.channels import Bytes
+from flowrl.runtime.pools.job import Job
+from flowrl.runtime.pools.pools import Pools, PoolSize, RaySpec, started
+from flowrl.runtime.pools.ray_executor import RayExecutor
+from flowrl.runtime.rows.rows import PromptBatch, Row
 
 SIZES = (1 << 10, 1 << 17, 1 << 20, 10 << 20, 100 << 20)
 ZERO_COPY = {"env_vars": {"RAY_ENABLE_ZERO_COPY_TORCH_TENSORS": "1"}}

@@ -31,7 +31,7 @@ from flowrl.compiler.reshard import plan_reshard
 from flowrl.compiler.shapes import ModelShape, Parameter
 from flowrl.compiler.shapes.known import known_shape
 from flowrl.ir.layout import Layout
-from flowrl.runtime.ranks import Ranks, connect, join, leave, open_store
+from flowrl.runtime.ranks.ranks import Ranks, connect, join, leave, open_store
 from flowrl.runtime.reshard import Checks, Move, Wire, compare, reshard
 from flowrl.train.checks import checks_of
 from flowrl.train.moves import move_of

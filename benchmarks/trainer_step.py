@@ -31,9 +31,9 @@ from flowrl.errors import EngineError
 from flowrl.functional.ragged import Ragged
 from flowrl.runtime.engine import Outputs, Sequences
 from flowrl.runtime.engines.torch import TorchTrainer
-from flowrl.runtime.layers import compile_layers
-from flowrl.runtime.models import ModelSpec, quiet_transformers
-from flowrl.runtime.schedule import TrainerOptions
+from flowrl.runtime.model.layers import compile_layers
+from flowrl.runtime.model.models import ModelSpec, quiet_transformers
+from flowrl.runtime.training.schedule import TrainerOptions
 
 ROWS = ("varlen", "flash_attn", "flex", "sdpa", "padded")
 TINY = KNOWN["smollm2-135m"] | {

@@ -12,7 +12,7 @@ from flowrl.ir.builder import GraphBuilder
 from flowrl.ir.records import Prompts, Rollouts
 from flowrl.ir.trace import building, located
 from flowrl.ir.types import DType, ModelType, Origin, TensorType, boolean, f32, i32
-from flowrl.runtime.rows import Row
+from flowrl.runtime.rows.rows import Row
 
 CONSTANTS = (0.0, 1.0, 0.5, -2.0)
 HERE = Location("graphs.py", 1)

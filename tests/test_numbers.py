@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from flowrl import ops
-from flowrl.runtime.calls import builtin
+from flowrl.runtime.graph.calls import builtin
 from tests.ops.test_watch import MEASURED, measured
 
 ROOT = Path(__file__).parents[1]

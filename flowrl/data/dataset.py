@@ -13,7 +13,7 @@ from flowrl.data.spec import RowKind
 from flowrl.data.user import Sampler
 from flowrl.errors import DataError
 from flowrl.functional.ragged import Ragged
-from flowrl.runtime.rows import Batch, ExampleBatch, PairBatch, PromptBatch
+from flowrl.runtime.rows.rows import Batch, ExampleBatch, PairBatch, PromptBatch
 
 SHOWN = 3
 """How many of the rows skipped for one reason `sentence` names."""
@@ -113,7 +113,7 @@ class Dataset:
 
 @attrs.define(eq=False)
 class DataCursor:
-    """A place in a data set; see `flowrl.runtime.rows.Cursor`."""
+    """A place in a data set; see `flowrl.runtime.rows.rows.Cursor`."""
 
     dataset: Dataset
     position: int = 0

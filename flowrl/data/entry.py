@@ -18,7 +18,7 @@ from flowrl.data.prompt import (
 )
 from flowrl.data.record import Record, RowError
 from flowrl.data.spec import DataSpec, RowKind
-from flowrl.runtime.rows import Row
+from flowrl.runtime.rows.rows import Row
 
 LONG_PROMPT = "long prompt"
 LONG_HINT = 'raise `max_prompt_tokens`, or set `on_long_prompt` to "skip" or "truncate_left"'

@@ -9,7 +9,7 @@ from typing import Any
 
 from flowrl.data.record import Found, RowError
 from flowrl.errors import DataError, nearest
-from flowrl.runtime.rows import Row
+from flowrl.runtime.rows.rows import Row
 from flowrl.user_file import import_file, locating
 
 Sampler = Callable[[Sequence[Row], int, int], Iterable[int]]

@@ -1,7 +1,7 @@
 """Sequences end to end in one row, for a model that reads them without padding.
 
-`flowrl.runtime.forward` lays packed batches out by `pack`; `packed_attention` says what a kernel
-of packed attention has to compute.
+`flowrl.runtime.model.forward` lays packed batches out by `pack`; `packed_attention` says what a
+kernel of packed attention has to compute.
 """
 
 import attrs

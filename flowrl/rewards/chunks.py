@@ -9,7 +9,7 @@ import attrs
 from flowrl.rewards.call import Fault, Reply
 from flowrl.rewards.routes import Route
 from flowrl.rewards.scores import Failure, Policy, Scores, is_fatal
-from flowrl.runtime.rows import Row
+from flowrl.runtime.rows.rows import Row
 
 REPEATED = ("exception", "timeout", "refused")
 """Faults of a call with several completions that one of them may be to blame for."""

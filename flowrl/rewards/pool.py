@@ -19,7 +19,7 @@ from flowrl.rewards.scores import Policy, Scores
 from flowrl.rewards.server import ServerSpec
 from flowrl.rewards.spec import RewardSpec
 from flowrl.rewards.worker import Call, Key, Start, Started
-from flowrl.runtime.rows import Row
+from flowrl.runtime.rows.rows import Row
 
 
 class RewardPool:

@@ -6,7 +6,7 @@ import attrs
 
 from flowrl.errors import RewardError, nearest
 from flowrl.rewards.resolve import Columns
-from flowrl.runtime.rows import Row
+from flowrl.runtime.rows.rows import Row
 
 
 @attrs.frozen

@@ -8,7 +8,7 @@ import attrs
 
 from flowrl.errors import RewardError
 from flowrl.rewards.call import Kind
-from flowrl.runtime.rows import Row
+from flowrl.runtime.rows.rows import Row
 
 Policy = Literal["fail", "drop_group", "score_zero"]
 """`on_reward_error` of the run file."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from flowrl.rewards.pool import RewardPool
 from flowrl.rewards.scores import Policy, of_model
 from flowrl.runtime.host import ScoreFunction, Scores
-from flowrl.runtime.rows import Row
+from flowrl.runtime.rows.rows import Row
 
 
 def score_function(pool: RewardPool, policy: Policy) -> ScoreFunction:

@@ -10,7 +10,7 @@ import attrs
 from flowrl.errors import EngineError
 from flowrl.ir.graph import Graph
 from flowrl.ir.program import Input, Kind
-from flowrl.runtime.carry import (
+from flowrl.runtime.graph.carry import (
     Carry,
     buffers_of,
     carried,
@@ -19,10 +19,10 @@ from flowrl.runtime.carry import (
     no_rows,
     write_rows,
 )
+from flowrl.runtime.graph.interpret import Interpreter
 from flowrl.runtime.host import Handle, Host
-from flowrl.runtime.interpret import Interpreter
 from flowrl.runtime.measures import Measured, Measures
-from flowrl.runtime.rows import Cursor, fields
+from flowrl.runtime.rows.rows import Cursor, fields
 
 
 @attrs.frozen(eq=False)

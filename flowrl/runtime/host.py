@@ -15,7 +15,7 @@ from flowrl.ir.graph import Node
 from flowrl.ops.model import Generate
 from flowrl.runtime.engine import Generator, Sampling, Scorer, Sequences
 from flowrl.runtime.residency import Room
-from flowrl.runtime.rows import Cursor, Row, row_keys
+from flowrl.runtime.rows.rows import Cursor, Row, row_keys
 
 Path = tuple[int, ...]
 """The turns and rounds of the loops around a node; part of a seed."""

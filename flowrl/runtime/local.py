@@ -11,13 +11,13 @@ from flowrl.errors import EngineError
 from flowrl.ir.graph import Graph, Value
 from flowrl.ops.model import Generate
 from flowrl.ops.uses import Uses, tokenizing_role, uses_of
-from flowrl.runtime.edges import group_name, layout_of
 from flowrl.runtime.engine import Generator, Sampling, load
+from flowrl.runtime.graph.reading import reader_of
 from flowrl.runtime.host import Host, Resident
-from flowrl.runtime.models import ModelSpec
-from flowrl.runtime.ranks import ALONE, Fsdp2, Ranks
-from flowrl.runtime.reading import reader_of
-from flowrl.runtime.schedule import TrainerOptions
+from flowrl.runtime.model.models import ModelSpec
+from flowrl.runtime.ranks.edges import group_name, layout_of
+from flowrl.runtime.ranks.ranks import ALONE, Fsdp2, Ranks
+from flowrl.runtime.training.schedule import TrainerOptions
 
 log = logging.getLogger(__name__)
 

@@ -10,9 +10,9 @@ import attrs
 from flowrl.compiler.planning import Planned
 from flowrl.errors import EngineError
 from flowrl.ir.program import Input, Kind
-from flowrl.runtime.controller import Controller, Place
-from flowrl.runtime.failures import WorkerDied
-from flowrl.runtime.pool_executor import PoolExecutor
+from flowrl.runtime.pools.controller import Controller, Place
+from flowrl.runtime.pools.failures import WorkerDied
+from flowrl.runtime.pools.pool_executor import PoolExecutor
 from flowrl.simulate.work import Work
 from flowrl.simulate.worker import SimulatedLine
 from flowrl.simulate.world import Flow, Span, World

@@ -20,7 +20,7 @@ from flowrl.ir.graph import Graph, Node, Value
 from flowrl.ir.plan import Pool
 from flowrl.ops.control import ControlOp, SampleUntil
 from flowrl.ops.model import ModelOp
-from flowrl.runtime.segments import Segment, inner_graphs, segments
+from flowrl.runtime.graph.segments import Segment, inner_graphs, segments
 
 
 @attrs.frozen(eq=False)

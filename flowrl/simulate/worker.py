@@ -8,10 +8,11 @@ import attrs
 
 from flowrl.compiler.tasks import Task
 from flowrl.ir.graph import Node, Value
-from flowrl.runtime import machine, selection
-from flowrl.runtime.edges import Edge
+from flowrl.runtime.graph import machine
 from flowrl.runtime.host import Path
-from flowrl.runtime.lines import Given, Line
+from flowrl.runtime.pools.lines import Given, Line
+from flowrl.runtime.ranks.edges import Edge
+from flowrl.runtime.rows import selection
 from flowrl.simulate.work import Work
 from flowrl.simulate.world import Flow, Reply, Span, World
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import attrs
 
-from flowrl.runtime.failures import WorkerDied
+from flowrl.runtime.pools.failures import WorkerDied
 
 
 @attrs.frozen(eq=False)

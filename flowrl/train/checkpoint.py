@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from flowrl.runtime.carry import Carry
 from flowrl.runtime.executor import Executor
+from flowrl.runtime.graph.carry import Carry
 from flowrl.train.folder import writing
 
 STATE = "state.json"

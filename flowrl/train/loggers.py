@@ -11,7 +11,7 @@ import attrs
 
 from flowrl.config.schema import LogTable
 from flowrl.runtime.host import ScoreFunction, Scores
-from flowrl.runtime.rows import Row
+from flowrl.runtime.rows.rows import Row
 from flowrl.train.folder import writing
 
 

@@ -11,9 +11,9 @@ from flowrl.config.run_file import RunFile
 from flowrl.config.schema import PoolSpec
 from flowrl.ir.layout import Layout
 from flowrl.ops.uses import tokenizing_role, uses_of
-from flowrl.runtime.job import Job, Loan, ranked_pools
-from flowrl.runtime.pools import Pools, PoolSize, RaySpec, started
-from flowrl.runtime.ray_executor import RayExecutor
+from flowrl.runtime.pools.job import Job, Loan, ranked_pools
+from flowrl.runtime.pools.pools import Pools, PoolSize, RaySpec, started
+from flowrl.runtime.pools.ray_executor import RayExecutor
 from flowrl.stages import Lowered
 from flowrl.train.evaluate import evaluation_tokenizers, lower_evaluation, seed_of
 from flowrl.train.opening import EVALUATION, TRAINING, DataOpening, RewardOpening

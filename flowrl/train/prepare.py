@@ -13,12 +13,12 @@ from flowrl.errors import DataError
 from flowrl.ir.layout import Layout
 from flowrl.ops.uses import uses_of
 from flowrl.runtime.engine import Sampling
+from flowrl.runtime.graph.reading import check_tokenizers
 from flowrl.runtime.local import RoleSetup
-from flowrl.runtime.lora import Lora
-from flowrl.runtime.models import ModelSpec
-from flowrl.runtime.ranks import Fsdp2
-from flowrl.runtime.reading import check_tokenizers
-from flowrl.runtime.schedule import TrainerOptions
+from flowrl.runtime.model.lora import Lora
+from flowrl.runtime.model.models import ModelSpec
+from flowrl.runtime.ranks.ranks import Fsdp2
+from flowrl.runtime.training.schedule import TrainerOptions
 from flowrl.stages import Lowered
 
 

@@ -8,10 +8,10 @@ from flowrl.compiler.layouts import Sharding, Storage
 from flowrl.compiler.reshard import plan_reshard
 from flowrl.compiler.shapes import ModelShape, known_shape
 from flowrl.config.target import BYTES
-from flowrl.runtime.edges import Edge
-from flowrl.runtime.job import Routes
 from flowrl.runtime.local import RoleSetup
-from flowrl.runtime.way import Leg
+from flowrl.runtime.pools.job import Routes
+from flowrl.runtime.ranks.edges import Edge
+from flowrl.runtime.ranks.way import Leg
 from flowrl.train.checks import checks_of
 from flowrl.train.moves import move_of
 

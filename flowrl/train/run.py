@@ -13,8 +13,8 @@ from flowrl.config.inert import inert_keys
 from flowrl.config.run_file import RunFile, load_run_file
 from flowrl.errors import EngineError, FlowrlError
 from flowrl.ir.program import Kind
-from flowrl.runtime.carry import Carry
 from flowrl.runtime.executor import Step
+from flowrl.runtime.graph.carry import Carry
 from flowrl.stages import Lowered
 from flowrl.train.checkpoint import save_checkpoint
 from flowrl.train.executors import Opened, opened

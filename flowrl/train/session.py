@@ -18,14 +18,14 @@ from flowrl.rewards.pool import RewardPool
 from flowrl.rewards.scoring import score_function
 from flowrl.rewards.server import ServerSpec
 from flowrl.rewards.spec import RewardSpec
-from flowrl.runtime.eager import Session
 from flowrl.runtime.engine import Sampling, load
+from flowrl.runtime.graph.eager import Session
+from flowrl.runtime.graph.reading import reader_of
 from flowrl.runtime.host import Handle, Host, Resident
-from flowrl.runtime.lora import Lora
-from flowrl.runtime.models import ModelSpec
-from flowrl.runtime.reading import reader_of
-from flowrl.runtime.rows import Row
-from flowrl.runtime.schedule import TrainerOptions
+from flowrl.runtime.model.lora import Lora
+from flowrl.runtime.model.models import ModelSpec
+from flowrl.runtime.rows.rows import Row
+from flowrl.runtime.training.schedule import TrainerOptions
 
 T = TypeVar("T")
 
@@ -42,7 +42,7 @@ class EagerSession:
         sampling: how language models sample where the program is silent: the fields of
             `flowrl.runtime.engine.Sampling`, such as `{"max_tokens": 64}`.
         optimizer: how models are trained: the fields of
-            `flowrl.runtime.schedule.TrainerOptions`, such as `{"learning_rate": 1e-5}`.
+            `flowrl.runtime.training.schedule.TrainerOptions`, such as `{"learning_rate": 1e-5}`.
         seed: of everything random.
 
     Raises:
@@ -89,8 +89,8 @@ class EagerSession:
             head: "lm", "value", "lm+value", "reward" or "token_reward".
             dtype: "float32", "bfloat16" or "float64".
             device: where it lives, as torch writes it: "cuda:0".
-            lora: adapters to train in its place: the fields of `flowrl.runtime.lora.Lora`, such as
-                `{"rank": 16}`.
+            lora: adapters to train in its place: the fields of `flowrl.runtime.model.lora.Lora`,
+                such as `{"rank": 16}`.
 
         Raises:
             EngineError: the folder has no such model, or it none of the layers of `lora`.

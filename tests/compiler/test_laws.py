@@ -15,8 +15,8 @@ from flowrl.ir.verify import verify
 from flowrl.ops.control import ControlOp
 from flowrl.ops.move import Transfer
 from flowrl.ops.tensor import Constant
+from flowrl.runtime.graph.interpret import Interpreter
 from flowrl.runtime.host import Host
-from flowrl.runtime.interpret import Interpreter
 from flowrl.stages import trace
 from tests.graphs import CLUSTERS, graphs, inputs
 

@@ -15,9 +15,9 @@ from flowrl.ir.builder import GraphBuilder
 from flowrl.ir.printer import text
 from flowrl.ir.trace import building, located
 from flowrl.ir.verify import verify
-from flowrl.runtime.graph_loss import GraphLoss
+from flowrl.runtime.graph.graph_loss import GraphLoss
+from flowrl.runtime.graph.interpret import Interpreter
 from flowrl.runtime.host import Host
-from flowrl.runtime.interpret import Interpreter
 from programs.dpo import dpo
 from programs.grpo import grpo
 from programs.ppo import ppo

@@ -12,7 +12,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 from flowrl.runtime.engine import Request, load
 from flowrl.runtime.known_engines import GENERATORS
-from flowrl.runtime.models import ModelSpec, weights_of
+from flowrl.runtime.model.models import ModelSpec, weights_of
 
 BOS, EOS = 1, 2
 HEADS = {"tied": True, "untied": False}

@@ -11,8 +11,8 @@ from torch.testing import assert_close
 from flowrl.functional.ragged import Ragged
 from flowrl.runtime.engine import Sampling, Sequences, load
 from flowrl.runtime.known_engines import SCORERS, TRAINERS
-from flowrl.runtime.models import ModelSpec
-from flowrl.runtime.ranks import Fsdp2, Ranks, join, leave
+from flowrl.runtime.model.models import ModelSpec
+from flowrl.runtime.ranks.ranks import Fsdp2, Ranks, join, leave
 
 from .conftest import BOS, EOS
 

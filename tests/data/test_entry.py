@@ -6,7 +6,7 @@ from inline_snapshot import snapshot
 
 from flowrl.data.record import RowError
 from flowrl.errors import DataError
-from flowrl.runtime.rows import ExampleBatch, PairBatch, PromptBatch
+from flowrl.runtime.rows.rows import ExampleBatch, PairBatch, PromptBatch
 from tests.data.conftest import CHAT, TAGGED_CHAT, make_tokenizer
 
 TALK = [

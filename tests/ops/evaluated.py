@@ -7,9 +7,9 @@ from flowrl.ir.builder import GraphBuilder
 from flowrl.ir.records import flatten
 from flowrl.ir.trace import building, located
 from flowrl.ir.verify import verify
+from flowrl.runtime.graph.interpret import Interpreter
 from flowrl.runtime.host import Host
-from flowrl.runtime.interpret import Interpreter
-from flowrl.runtime.rows import Row
+from flowrl.runtime.rows.rows import Row
 from tests.graphs import HERE, begin
 
 SAMPLES, TOKENS = torch.tensor([2, 1]), torch.tensor([2, 1, 3])

@@ -6,7 +6,7 @@ import torch
 from flowrl.errors import Location
 from flowrl.functional.ragged import Ragged, pad, unpad
 from flowrl.ir.types import Axis, DType, Origin, TensorType
-from flowrl.runtime.eager import Session
+from flowrl.runtime.graph.eager import Session
 from flowrl.runtime.host import Host
 
 HERE = Location("language.py", 1)

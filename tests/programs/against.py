@@ -5,7 +5,7 @@ import pytest
 from torch.testing import assert_close
 
 from flowrl.runtime.host import Scores
-from flowrl.runtime.schedule import TrainerOptions
+from flowrl.runtime.training.schedule import TrainerOptions
 from tests.programs import plain
 from tests.runtime import steps
 

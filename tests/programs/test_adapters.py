@@ -11,7 +11,7 @@ from torch.testing import assert_close
 import flowrl as fl
 from flowrl.compiler.cluster import Cluster
 from flowrl.ops.model import Base
-from flowrl.runtime.lora import Lora, as_peft
+from flowrl.runtime.model.lora import Lora, as_peft
 from programs.grpo import grpo
 from programs.ppo import ppo
 from tests.programs import plain

@@ -3,7 +3,7 @@ import pytest
 from flowrl.rewards.pool import RewardPool
 from flowrl.rewards.server import ServerSpec
 from flowrl.rewards.spec import RewardSpec
-from flowrl.runtime.rows import Row
+from flowrl.runtime.rows.rows import Row
 from tests.rewards.servers import Server, lengths
 
 

@@ -5,7 +5,7 @@ from flowrl.rewards.call import Fault
 from flowrl.rewards.chunks import Tally
 from flowrl.rewards.resolve import Columns
 from flowrl.rewards.routes import Route, Target
-from flowrl.runtime.rows import Row
+from flowrl.runtime.rows.rows import Row
 
 TAKES = Columns(frozenset(), frozenset({"level"}))
 ROUTE = Route(None, {"": Target("function `rewards.py:f`", TAKES)})

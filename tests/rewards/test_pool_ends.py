@@ -30,7 +30,7 @@ import sys
 from pathlib import Path
 from flowrl.rewards.pool import RewardPool
 from flowrl.rewards.spec import RewardSpec
-from flowrl.runtime.rows import Row
+from flowrl.runtime.rows.rows import Row
 
 folder = Path(sys.argv[1])
 spec = RewardSpec("rewards.py:score", time_limit=float(sys.argv[2]))

@@ -11,9 +11,9 @@ from flowrl.runtime.engine import Completion, Sampling
 from flowrl.runtime.executor import LocalExecutor
 from flowrl.runtime.host import Host, Scores
 from flowrl.runtime.local import RoleSetup, load_models
-from flowrl.runtime.models import ModelSpec
-from flowrl.runtime.rows import ExampleBatch, PairBatch, PromptBatch, Row
-from flowrl.runtime.schedule import TrainerOptions
+from flowrl.runtime.model.models import ModelSpec
+from flowrl.runtime.rows.rows import ExampleBatch, PairBatch, PromptBatch, Row
+from flowrl.runtime.training.schedule import TrainerOptions
 
 TEXTS = ("one", "a b", "so it goes", "x", "why?", "no", "what now", "b = c")
 SMOOTH = TrainerOptions(learning_rate=1.0, eps=1.0, max_grad_norm=1e9)

@@ -7,7 +7,7 @@ from flowrl.errors import EngineError
 from flowrl.ir.plan import Pool
 from flowrl.runtime.engines.hf import HFGenerator
 from flowrl.runtime.engines.torch import TorchTrainer
-from flowrl.runtime.models import ModelSpec
+from flowrl.runtime.model.models import ModelSpec
 from flowrl.runtime.residency import Room
 from tests.runtime.steps import FixedTokens
 

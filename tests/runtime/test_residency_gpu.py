@@ -13,10 +13,10 @@ from flowrl.runtime.engine import Request, Sampling
 from flowrl.runtime.engines.hf import HFGenerator
 from flowrl.runtime.engines.torch import TorchTrainer
 from flowrl.runtime.engines.torch_scorer import TorchScorer
-from flowrl.runtime.models import ModelSpec
-from flowrl.runtime.ranks import Fsdp2, Ranks, join, leave
+from flowrl.runtime.model.models import ModelSpec
+from flowrl.runtime.ranks.ranks import Fsdp2, Ranks, join, leave
 from flowrl.runtime.residency import Room
-from flowrl.runtime.schedule import TrainerOptions
+from flowrl.runtime.training.schedule import TrainerOptions
 from tests.runtime.engines.losses import PLAIN, losses
 
 GPUS = torch.cuda.device_count()

@@ -11,7 +11,7 @@ from flowrl.compiler.target import Lengths
 from flowrl.compiler.tasks import Seat
 from flowrl.config.programs import builtin_programs
 from flowrl.errors import EngineError
-from flowrl.runtime.failures import WorkerDied
+from flowrl.runtime.pools.failures import WorkerDied
 from flowrl.simulate import Failures
 from tests.simulate.conftest import FIXED
 

@@ -78,7 +78,7 @@ def untempered(monkeypatch):
         tokens, _ = sample(logits, sampling, uniform)
         return tokens, torch.log_softmax(logits, -1).gather(-1, tokens[:, None])[:, 0]
 
-    from flowrl.runtime.sampling import sample
+    from flowrl.runtime.sampling.distribution import sample
 
     monkeypatch.setattr(module, plain)
 

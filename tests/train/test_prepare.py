@@ -15,8 +15,8 @@ from flowrl.errors import (
     RewardError,
     RunFileError,
 )
-from flowrl.runtime.ranks import Fsdp2
-from flowrl.runtime.schedule import TrainerOptions
+from flowrl.runtime.ranks.ranks import Fsdp2
+from flowrl.runtime.training.schedule import TrainerOptions
 from flowrl.train.prepare import role_setup
 from tests.train.conftest import REFERENCE, ROWS, SCORED, make_tokenizer
 

@@ -9,7 +9,7 @@ from flowrl.config.run_file import load_run_file
 from flowrl.errors import DataError, EngineError, FlowrlError, RewardError, RunFileError
 from flowrl.report.check import checked
 from flowrl.runtime.engines.torch_scorer import TorchScorer
-from flowrl.runtime.reading import TextReader
+from flowrl.runtime.graph.reading import TextReader
 from flowrl.train.evaluate import eval_checkpoint
 from flowrl.train.prepare import lower
 from tests.train.conftest import ROWS, make_tokenizer

@@ -1,4 +1,4 @@
-"""What a session accepts; `tests/runtime/test_eager.py` runs programs in one."""
+"""What a session accepts; `tests/runtime/graph/test_eager.py` runs programs in one."""
 
 import pytest
 from inline_snapshot import snapshot
@@ -7,7 +7,7 @@ import flowrl as fl
 from flowrl import ops
 from flowrl.errors import EngineError
 from flowrl.runtime.engine import Sampling
-from flowrl.runtime.schedule import TrainerOptions
+from flowrl.runtime.training.schedule import TrainerOptions
 from tests.train.judges import make_judge, merging_tokenizer, piped
 
 

@@ -12,22 +12,22 @@ from transformers import DynamicCache
 
 from flowrl.errors import EngineError
 from flowrl.runtime.engine import Completion, Request, Sampling
-from flowrl.runtime.fsdp2 import chunk, laid_as
-from flowrl.runtime.host_copy import HostCopy
-from flowrl.runtime.language import full_precision
-from flowrl.runtime.models import (
+from flowrl.runtime.model.fsdp2 import chunk, laid_as
+from flowrl.runtime.model.host_copy import HostCopy
+from flowrl.runtime.model.language import full_precision
+from flowrl.runtime.model.models import (
     ModelSpec,
     check_device,
     check_weights,
     load_model,
     shapes_of,
 )
-from flowrl.runtime.ranks import ALONE, Ranks
-from flowrl.runtime.refusals import broken, check_prompts, check_sampling, limits_of
-from flowrl.runtime.sampling import sample, uniforms
-from flowrl.runtime.stopping import Stops
-from flowrl.runtime.tensor_parallel import divide
-from flowrl.runtime.value_head import without_value_head
+from flowrl.runtime.model.tensor_parallel import divide
+from flowrl.runtime.model.value_head import without_value_head
+from flowrl.runtime.ranks.ranks import ALONE, Ranks
+from flowrl.runtime.sampling.distribution import sample, uniforms
+from flowrl.runtime.sampling.refusals import broken, check_prompts, check_sampling, limits_of
+from flowrl.runtime.sampling.stopping import Stops
 
 KEEP = 0.75
 """Rows that ended leave the cache once fewer than this share of its rows are live."""

@@ -13,12 +13,10 @@ from flowrl.errors import EngineError
 from flowrl.ops.model import Head
 from flowrl.runtime.engine import Loss, Outputs, Sequences, Update
 from flowrl.runtime.engines.torch_scorer import TorchScorer, microbatches
-from flowrl.runtime.fsdp2 import chunk, laid_as, whole
-from flowrl.runtime.layers import checkpoint_layers
-from flowrl.runtime.lora import merged, save_adapter
-from flowrl.runtime.masters import Masters, adopt
-from flowrl.runtime.microbatches import Microbatch
-from flowrl.runtime.models import (
+from flowrl.runtime.model.fsdp2 import chunk, laid_as, whole
+from flowrl.runtime.model.layers import checkpoint_layers
+from flowrl.runtime.model.lora import merged, save_adapter
+from flowrl.runtime.model.models import (
     DTYPES,
     ModelSpec,
     check_weights,
@@ -26,11 +24,13 @@ from flowrl.runtime.models import (
     quiet_transformers,
     shapes_of,
 )
-from flowrl.runtime.offload import offload_moments
-from flowrl.runtime.ranks import ALONE, Fsdp2, Ranks
-from flowrl.runtime.schedule import TrainerOptions, learning_rate
-from flowrl.runtime.sharded_state import load_state, save_state
-from flowrl.runtime.value_head import save_model
+from flowrl.runtime.model.sharded_state import load_state, save_state
+from flowrl.runtime.model.value_head import save_model
+from flowrl.runtime.ranks.ranks import ALONE, Fsdp2, Ranks
+from flowrl.runtime.training.masters import Masters, adopt
+from flowrl.runtime.training.microbatches import Microbatch
+from flowrl.runtime.training.offload import offload_moments
+from flowrl.runtime.training.schedule import TrainerOptions, learning_rate
 
 
 class TorchTrainer(TorchScorer):

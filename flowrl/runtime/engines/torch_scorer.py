@@ -8,17 +8,17 @@ import torch
 from torch import Tensor, nn
 
 from flowrl.ops.model import Head
-from flowrl.runtime.attention import Attention, Packing, choose_attention
 from flowrl.runtime.engine import Outputs, Sequences
-from flowrl.runtime.forward import Forward
-from flowrl.runtime.fsdp2 import chunk, laid_as, shard, units, whole, with_chunk
-from flowrl.runtime.host_copy import HostCopy
-from flowrl.runtime.language import full_precision
-from flowrl.runtime.layers import compile_layers
-from flowrl.runtime.lora import adapter_off, copied, widen
-from flowrl.runtime.microbatches import Microbatch, split_rows, whole_batch
-from flowrl.runtime.models import ModelSpec, load_model, weights_of
-from flowrl.runtime.ranks import ALONE, Fsdp2, Ranks
+from flowrl.runtime.model.attention import Attention, Packing, choose_attention
+from flowrl.runtime.model.forward import Forward
+from flowrl.runtime.model.fsdp2 import chunk, laid_as, shard, units, whole, with_chunk
+from flowrl.runtime.model.host_copy import HostCopy
+from flowrl.runtime.model.language import full_precision
+from flowrl.runtime.model.layers import compile_layers
+from flowrl.runtime.model.lora import adapter_off, copied, widen
+from flowrl.runtime.model.models import ModelSpec, load_model, weights_of
+from flowrl.runtime.ranks.ranks import ALONE, Fsdp2, Ranks
+from flowrl.runtime.training.microbatches import Microbatch, split_rows, whole_batch
 
 
 class TorchScorer:

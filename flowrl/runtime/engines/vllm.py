@@ -20,18 +20,18 @@ from flowrl.runtime.engines.vllm_process import (
 )
 from flowrl.runtime.engines.vllm_ranks import division, launched
 from flowrl.runtime.engines.vllm_weights import own_tensors
-from flowrl.runtime.lora import add_adapter
-from flowrl.runtime.models import (
+from flowrl.runtime.model.lora import add_adapter
+from flowrl.runtime.model.models import (
     DTYPES,
     ModelSpec,
     check_device,
     check_weights,
     shapes_of,
 )
-from flowrl.runtime.ranks import ALONE, Ranks
-from flowrl.runtime.refusals import broken, check_prompts, check_sampling, limits_of
-from flowrl.runtime.stopping import Stops
-from flowrl.runtime.value_head import without_value_head
+from flowrl.runtime.model.value_head import without_value_head
+from flowrl.runtime.ranks.ranks import ALONE, Ranks
+from flowrl.runtime.sampling.refusals import broken, check_prompts, check_sampling, limits_of
+from flowrl.runtime.sampling.stopping import Stops
 
 COOLEST, HOTTEST = 0.01, 2.0
 """Temperatures that vLLM samples at, besides 0."""

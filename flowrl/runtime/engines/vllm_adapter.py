@@ -9,7 +9,7 @@ from typing import Any, get_args
 from torch import Tensor
 
 from flowrl.errors import EngineError
-from flowrl.runtime.lora import Lora, save_adapter
+from flowrl.runtime.model.lora import Lora, save_adapter
 
 
 def settings(lora: Lora | None) -> dict[str, Any]:

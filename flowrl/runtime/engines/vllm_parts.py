@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from flowrl.ir.sections import Span, section_spans
-from flowrl.runtime.models import weights_of
-from flowrl.runtime.ranks import Ranks
-from flowrl.runtime.tensor_parallel import Heads, check_fit, declared
+from flowrl.runtime.model.models import weights_of
+from flowrl.runtime.model.tensor_parallel import Heads, check_fit, declared
+from flowrl.runtime.ranks.ranks import Ranks
 
 VOCABULARY_MULTIPLE = 64
 """vLLM pads the vocabulary to a multiple of it before it divides it."""

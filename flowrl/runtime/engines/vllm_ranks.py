@@ -19,7 +19,7 @@ from torch.distributed import distributed_c10d as c10d
 
 from flowrl.errors import EngineError
 from flowrl.runtime.engines.vllm_process import own_world
-from flowrl.runtime.ranks import Ranks
+from flowrl.runtime.ranks.ranks import Ranks
 
 
 def division(ranks: Ranks, on_cpu: bool) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from transformers import (
 from flowrl.compiler.shapes import ModelShape, Parameter, ParameterKind
 from flowrl.compiler.shapes.families import FAMILIES
 from flowrl.errors import EngineError
-from flowrl.runtime.value_head import add_value_head
+from flowrl.runtime.model.value_head import add_value_head
 
 SIZES = {
     "vocab_size": 96,

@@ -6,8 +6,8 @@ import attrs
 import torch
 
 from flowrl.runtime.engines.torch import TorchTrainer
-from flowrl.runtime.models import ModelSpec
-from flowrl.runtime.schedule import TrainerOptions
+from flowrl.runtime.model.models import ModelSpec
+from flowrl.runtime.training.schedule import TrainerOptions
 
 
 @attrs.frozen(eq=False)

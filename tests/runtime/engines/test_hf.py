@@ -7,7 +7,7 @@ from flowrl.functional.ragged import Ragged
 from flowrl.runtime.engine import Request, Sampling, Sequences
 from flowrl.runtime.engines.hf import HFGenerator
 from flowrl.runtime.engines.torch import TorchTrainer
-from flowrl.runtime.models import ModelSpec
+from flowrl.runtime.model.models import ModelSpec
 
 ARCHITECTURES = ["llama", "qwen2", "gemma2", "granite", "gpt2"]
 REQUESTS = [

@@ -7,9 +7,9 @@ from flowrl.errors import EngineError
 from flowrl.runtime.engine import Request, Sampling
 from flowrl.runtime.engines.hf import HFGenerator
 from flowrl.runtime.engines.torch import TorchTrainer
-from flowrl.runtime.lora import Lora
-from flowrl.runtime.models import ModelSpec
-from flowrl.runtime.schedule import TrainerOptions
+from flowrl.runtime.model.lora import Lora
+from flowrl.runtime.model.models import ModelSpec
+from flowrl.runtime.training.schedule import TrainerOptions
 from tests.runtime.engines.losses import PLAIN, losses
 
 TWO = ([Request([5, 9], 3, 2)], Sampling(max_tokens=6))

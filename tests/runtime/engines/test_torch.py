@@ -15,11 +15,11 @@ from flowrl.functional.ragged import Ragged
 from flowrl.runtime.engine import Sequences
 from flowrl.runtime.engines.torch import TorchTrainer
 from flowrl.runtime.engines.torch_scorer import TorchScorer
-from flowrl.runtime.kernels import register
-from flowrl.runtime.layers import compile_layers
-from flowrl.runtime.models import ModelSpec
-from flowrl.runtime.places import take_rows
-from flowrl.runtime.schedule import TrainerOptions
+from flowrl.runtime.model.kernels import register
+from flowrl.runtime.model.layers import compile_layers
+from flowrl.runtime.model.models import ModelSpec
+from flowrl.runtime.rows.places import take_rows
+from flowrl.runtime.training.schedule import TrainerOptions
 from tests.runtime.engines.losses import (
     PLAIN,
     Constant,
@@ -170,7 +170,7 @@ def test_checkpointed_layers_keep_their_input_in_host_memory(model_folder, batch
             pack = self.pack_hook
             self.pack_hook = lambda x: kept.append(tuple(x.shape)) or pack(x)
 
-    with mock.patch("flowrl.runtime.layers.save_on_cpu", Watched):
+    with mock.patch("flowrl.runtime.model.layers.save_on_cpu", Watched):
         trainer.update(batch, outputs, 1.0, loss, step=0)
 
     rows, width = len(batch), int((batch.context.lengths[0] + batch.tokens.lengths[0]).max())

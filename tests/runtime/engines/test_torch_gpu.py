@@ -9,9 +9,9 @@ from torch.distributed import FileStore
 from torch.testing import assert_close
 
 from flowrl.runtime.engines.torch import TorchTrainer
-from flowrl.runtime.models import ModelSpec
-from flowrl.runtime.ranks import Fsdp2, Ranks, join, leave
-from flowrl.runtime.schedule import TrainerOptions
+from flowrl.runtime.model.models import ModelSpec
+from flowrl.runtime.ranks.ranks import Fsdp2, Ranks, join, leave
+from flowrl.runtime.training.schedule import TrainerOptions
 from tests.runtime.engines.losses import PLAIN, losses
 
 GPUS = torch.cuda.device_count()

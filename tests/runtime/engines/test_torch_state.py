@@ -7,7 +7,7 @@ from torch.testing import assert_close
 from flowrl.errors import EngineError
 from flowrl.runtime.engines.torch import TorchTrainer
 from flowrl.runtime.engines.torch_scorer import TorchScorer
-from flowrl.runtime.models import ModelSpec
+from flowrl.runtime.model.models import ModelSpec
 from tests.runtime.engines.losses import (
     losses,
     trainer_of,

@@ -15,9 +15,9 @@ from flowrl.runtime.engine import Request, Sampling, Sequences
 from flowrl.runtime.engines import vllm_process
 from flowrl.runtime.engines.torch import TorchTrainer
 from flowrl.runtime.engines.vllm import VLLMGenerator
-from flowrl.runtime.lora import Lora
-from flowrl.runtime.models import ModelSpec
-from flowrl.runtime.ranks import Ranks
+from flowrl.runtime.model.lora import Lora
+from flowrl.runtime.model.models import ModelSpec
+from flowrl.runtime.ranks.ranks import Ranks
 from tests.train.conftest import make_model, make_tokenizer  # noqa: F401
 
 here = pytest.mark.skipif(find_spec("vllm") is None, reason="vLLM is not installed")

@@ -5,11 +5,11 @@ from contextlib import contextmanager
 import pytest
 import ray
 
-from flowrl.runtime import channels
-from flowrl.runtime.channels import RayLine
-from flowrl.runtime.held import IDS
-from flowrl.runtime.pools import PoolSize, RaySpec, started
-from flowrl.runtime.ranks import Ranks
+from flowrl.runtime.pools import channels
+from flowrl.runtime.pools.channels import RayLine
+from flowrl.runtime.pools.held import IDS
+from flowrl.runtime.pools.pools import PoolSize, RaySpec, started
+from flowrl.runtime.ranks.ranks import Ranks
 from tests.runtime.ray.ranked import called
 from tests.train.conftest import folder, make_model, model, serve  # noqa: F401
 

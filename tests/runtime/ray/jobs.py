@@ -7,8 +7,8 @@ import torch
 from safetensors.torch import load_file
 
 from flowrl.ir.records import flatten
-from flowrl.runtime.job import Job, ranked_pools
-from flowrl.runtime.ray_executor import RayExecutor
+from flowrl.runtime.pools.job import Job, ranked_pools
+from flowrl.runtime.pools.ray_executor import RayExecutor
 from flowrl.train.routes import routes_of
 from tests.runtime import steps
 

@@ -2,7 +2,7 @@
 
 import attrs
 
-from flowrl.runtime.channels import RayLine
+from flowrl.runtime.pools.channels import RayLine
 
 
 @attrs.define(eq=False)

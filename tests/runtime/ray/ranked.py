@@ -7,8 +7,8 @@ import torch.distributed as dist
 from torch.testing import assert_close
 
 from flowrl.runtime.engines.torch import TorchTrainer
-from flowrl.runtime.ranks import ALONE, Ranks
-from flowrl.runtime.schedule import TrainerOptions
+from flowrl.runtime.ranks.ranks import ALONE, Ranks
+from flowrl.runtime.training.schedule import TrainerOptions
 from tests.runtime.engines.losses import PLAIN, TokenMean, losses
 
 SMALL = PLAIN | {"tokens_per_microbatch": 12, "max_grad_norm": 0.5}
@@ -16,7 +16,7 @@ SMALL = PLAIN | {"tokens_per_microbatch": 12, "max_grad_norm": 0.5}
 
 def called(function, *args):
     """Call a function where logits are made in chunks."""
-    with mock.patch("flowrl.runtime.language.HEAD_TOKENS", 8):
+    with mock.patch("flowrl.runtime.model.language.HEAD_TOKENS", 8):
         return function(*args)
 
 

@@ -7,9 +7,9 @@ import torch
 from safetensors.torch import load_file
 from torch.testing import assert_close
 
-from flowrl.runtime.lora import Lora
-from flowrl.runtime.models import ModelSpec
-from flowrl.runtime.ranks import Fsdp2
+from flowrl.runtime.model.lora import Lora
+from flowrl.runtime.model.models import ModelSpec
+from flowrl.runtime.ranks.ranks import Fsdp2
 from tests.runtime.ray.conftest import HELD_OUT, POOLS, RANKS
 from tests.runtime.ray.ranked import Run, assert_same, trained
 

@@ -6,7 +6,7 @@ from optree import tree_map
 
 import flowrl as fl
 from flowrl.compiler.cluster import Cluster, Pool
-from flowrl.runtime.held import Held
+from flowrl.runtime.pools.held import Held
 from programs.dapo import dapo
 from tests.runtime import steps
 from tests.runtime.ray import jobs

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from flowrl.runtime.channels import Bytes
+from flowrl.runtime.pools.channels import Bytes
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ import flowrl as fl
 from flowrl import ops
 from flowrl.compiler.cluster import Cluster, Pool
 from flowrl.errors import EngineError
-from flowrl.runtime.job import Setup
-from flowrl.runtime.ranks import Fsdp2
+from flowrl.runtime.pools.job import Setup
+from flowrl.runtime.ranks.ranks import Fsdp2
 from tests.runtime import steps
 from tests.runtime.ray import jobs
 from tests.runtime.ray.misled import Misled

@@ -14,9 +14,9 @@ from inline_snapshot import snapshot
 import flowrl as fl
 from flowrl.compiler.cluster import Cluster, Pool
 from flowrl.errors import EngineError
-from flowrl.runtime.held import IDS
-from flowrl.runtime.pools import PoolSize, RaySpec, started
-from flowrl.runtime.ranks import Fsdp2
+from flowrl.runtime.pools.held import IDS
+from flowrl.runtime.pools.pools import PoolSize, RaySpec, started
+from flowrl.runtime.ranks.ranks import Fsdp2
 from flowrl.runtime.reshard import reshard
 from programs.grpo import grpo
 from tests.runtime import steps
@@ -84,14 +84,14 @@ def flipping(move, held, needed, wire):
 
 def flip_at_reshard():
     """Have a bit of this worker's memory be altered in its next reshard."""
-    from flowrl.runtime import way
+    from flowrl.runtime.ranks import way
 
     way.reshard = flipping
 
 
 def forget():
     """Have this worker bring weights as ever."""
-    from flowrl.runtime import way
+    from flowrl.runtime.ranks import way
 
     way.reshard = reshard
 
@@ -121,7 +121,7 @@ def dying(*_):
 
 def die_at_reshard():
     """Have this worker die in its next reshard, where the others are by then."""
-    from flowrl.runtime import way
+    from flowrl.runtime.ranks import way
 
     way.reshard = dying
 

@@ -12,7 +12,7 @@ from flowrl.compiler.cluster import Cluster, Pool
 from flowrl.data.record import RowError
 from flowrl.errors import EngineError, FlowrlError
 from flowrl.runtime.host import Scores
-from flowrl.runtime.pools import PoolSize, RaySpec, started
+from flowrl.runtime.pools.pools import PoolSize, RaySpec, started
 from programs.ppo import ppo
 from tests.runtime import steps
 from tests.runtime.ray import jobs
@@ -223,7 +223,7 @@ help: make the pools of [cluster] smaller, or put several roles in one\
 
 
 def test_an_address_at_which_no_ray_answers():
-    from flowrl.runtime.pools import _check_reachable
+    from flowrl.runtime.pools.pools import _check_reachable
 
     with pytest.raises(EngineError) as raised:
         _check_reachable("127.0.0.1:9")

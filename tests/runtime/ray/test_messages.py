@@ -8,7 +8,7 @@ from ray._private.worker import global_worker
 
 import flowrl as fl
 from flowrl.compiler.cluster import Cluster, Pool
-from flowrl.runtime.ranks import Fsdp2
+from flowrl.runtime.ranks.ranks import Fsdp2
 from programs.grpo import grpo
 from programs.pf_ppo import pf_ppo
 from programs.ppo import ppo

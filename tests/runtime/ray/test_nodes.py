@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from inline_snapshot import snapshot
 
-from flowrl.runtime.pools import by_machine
+from flowrl.runtime.pools.pools import by_machine
 
 POOLS = """
 [engines.policy.train]

@@ -16,7 +16,7 @@ import flowrl as fl
 from flowrl import ops
 from flowrl.compiler.cluster import Cluster, Pool
 from flowrl.errors import EngineError
-from flowrl.runtime.ranks import Fsdp2
+from flowrl.runtime.ranks.ranks import Fsdp2
 from programs.dpo import dpo
 from programs.grpo import grpo
 from programs.pf_ppo import pf_ppo

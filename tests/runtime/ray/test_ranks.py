@@ -13,9 +13,9 @@ from flowrl.functional.ragged import Ragged
 from flowrl.runtime.engine import Sequences
 from flowrl.runtime.engines.torch import TorchTrainer
 from flowrl.runtime.engines.torch_scorer import TorchScorer
-from flowrl.runtime.models import ModelSpec
-from flowrl.runtime.ranks import Fsdp2, Ranks, part
-from flowrl.runtime.schedule import TrainerOptions
+from flowrl.runtime.model.models import ModelSpec
+from flowrl.runtime.ranks.ranks import Fsdp2, Ranks, part
+from flowrl.runtime.training.schedule import TrainerOptions
 from tests.runtime.engines.losses import PLAIN, TokenMean, losses
 from tests.runtime.ray.ranked import SMALL, Run, assert_same, here, trained
 

@@ -15,7 +15,7 @@ from flowrl.compiler.search import Constraints
 from flowrl.compiler.shapes import ModelShape
 from flowrl.compiler.target import Target, Workload
 from flowrl.ir.layout import Layout
-from flowrl.runtime.ranks import Fsdp2
+from flowrl.runtime.ranks.ranks import Fsdp2
 from programs.grpo import grpo
 from programs.ppo import ppo
 from tests.compiler.test_residency import unrolled

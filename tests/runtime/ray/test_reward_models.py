@@ -3,7 +3,7 @@
 import pytest
 import ray
 
-from flowrl.runtime.ray_executor import RayExecutor
+from flowrl.runtime.pools.ray_executor import RayExecutor
 from tests.runtime.ray.conftest import HELD_OUT
 from tests.train.judges import make_judge, merging_tokenizer, piped
 from tests.train.test_reward_models import HANDED, HELPFUL, JUDGE, REINFORCE

@@ -6,8 +6,8 @@ import pytest
 from torch.distributed.checkpoint import FileSystemReader
 from torch.testing import assert_close
 
-from flowrl.runtime.models import ModelSpec
-from flowrl.runtime.ranks import Fsdp2
+from flowrl.runtime.model.models import ModelSpec
+from flowrl.runtime.ranks.ranks import Fsdp2
 from tests.runtime.ray.ranked import SMALL, Run
 
 CHUNKS, REPLICAS, HOST = Fsdp2(), Fsdp2(replicas=2), Fsdp2(offload=True)

@@ -8,11 +8,11 @@ import torch
 from inline_snapshot import snapshot
 from torch.testing import assert_close
 
-from flowrl.runtime.agreement import RankMissingError
 from flowrl.runtime.engine import Request, Sampling
 from flowrl.runtime.engines.hf import HFGenerator
-from flowrl.runtime.models import ModelSpec
-from flowrl.runtime.ranks import ALONE, part
+from flowrl.runtime.model.models import ModelSpec
+from flowrl.runtime.ranks.agreement import RankMissingError
+from flowrl.runtime.ranks.ranks import ALONE, part
 from tests.runtime.families import FAMILIES, save
 from tests.runtime.ray.ranked import here
 

@@ -9,10 +9,10 @@ import torch
 from inline_snapshot import snapshot
 
 from flowrl.errors import EngineError
-from flowrl.runtime.agreement import RankMissingError
 from flowrl.runtime.engine import Request, Sampling, load
-from flowrl.runtime.models import ModelSpec, load_model, weights_of
-from flowrl.runtime.ranks import ALONE, part
+from flowrl.runtime.model.models import ModelSpec, load_model, weights_of
+from flowrl.runtime.ranks.agreement import RankMissingError
+from flowrl.runtime.ranks.ranks import ALONE, part
 from tests.runtime.families import FAMILIES, save
 from tests.runtime.ray.ranked import here
 

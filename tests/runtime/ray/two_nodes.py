@@ -15,9 +15,9 @@ from ray.cluster_utils import Cluster
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from flowrl.errors import FlowrlError
-from flowrl.runtime import channels, pools
-from flowrl.runtime.held import IDS
-from flowrl.runtime.pools import PoolSize, RaySpec, started
+from flowrl.runtime.pools import channels, pools
+from flowrl.runtime.pools.held import IDS
+from flowrl.runtime.pools.pools import PoolSize, RaySpec, started
 from flowrl.train.run import run_file
 
 GPUS = 4

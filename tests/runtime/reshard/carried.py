@@ -8,8 +8,8 @@ from flowrl.compiler.layouts import Sharding
 from flowrl.compiler.reshard import plan_reshard
 from flowrl.compiler.shapes import ModelShape
 from flowrl.errors import EngineError
-from flowrl.runtime import ranks
-from flowrl.runtime.ranks import Ranks
+from flowrl.runtime.ranks import ranks
+from flowrl.runtime.ranks.ranks import Ranks
 from flowrl.runtime.reshard import Sent, Wire, compare, reshard
 from flowrl.train.checks import checks_of
 from flowrl.train.moves import move_of

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from flowrl.runtime.ranks import open_store
+from flowrl.runtime.ranks.ranks import open_store
 from tests.runtime.reshard.carried import RANKS, join
 
 

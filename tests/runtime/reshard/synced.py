@@ -11,10 +11,10 @@ from flowrl.ir.layout import Layout
 from flowrl.runtime.engine import Request, Sampling
 from flowrl.runtime.engines.hf import HFGenerator
 from flowrl.runtime.engines.torch import TorchTrainer
-from flowrl.runtime.models import ModelSpec
-from flowrl.runtime.ranks import ALONE, Fsdp2, Ranks
+from flowrl.runtime.model.models import ModelSpec
+from flowrl.runtime.ranks.ranks import ALONE, Fsdp2, Ranks
 from flowrl.runtime.reshard import Wire, compare, reshard
-from flowrl.runtime.schedule import TrainerOptions
+from flowrl.runtime.training.schedule import TrainerOptions
 from flowrl.train.checks import checks_of
 from flowrl.train.moves import move_of
 from tests.runtime.engines.losses import PLAIN

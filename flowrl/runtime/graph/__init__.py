@@ -1,0 +1,1 @@
+"""Evaluate graphs: ops in order, control flow, losses, in one process."""

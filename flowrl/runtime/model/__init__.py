@@ -1,0 +1,1 @@
+"""Transformers models: loaded, run forward, attended, divided over ranks."""

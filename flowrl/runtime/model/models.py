@@ -1,0 +1,221 @@
+"""Language models, critics and reward models: transformers folders with the head a role needs."""
+
+import logging
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+import attrs
+import torch
+import transformers
+from safetensors import SafetensorError
+from torch import Tensor, nn
+
+from flowrl.errors import EngineError
+from flowrl.ops.model import Head
+from flowrl.runtime.model.heads import CLASSIFIERS, check_classifier, class_of, head_names
+from flowrl.runtime.model.kernels import register
+from flowrl.runtime.model.lora import Lora, add_adapter, has_adapter, trained_names
+from flowrl.runtime.model.value_head import add_value_head
+
+HUB_NAME = re.compile(r"[\w-]+/[\w.-]+")
+HEADS = "give a folder that was saved with such a head, or train the model in the program"
+FOLDER = "give a folder with config.json and safetensors, as `save_pretrained` writes it"
+
+log = logging.getLogger(__name__)
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float64": torch.float64}
+
+
+@attrs.frozen
+class ModelSpec:
+    """A model to load.
+
+    Attributes:
+        path: a folder that transformers' `from_pretrained` loads, or a name on its hub.
+        head: what stands on the last layer; None leaves it to the role.
+        dtype: of the arithmetic. A trainer in bfloat16 keeps float32 weights.
+        device: where it lives, as torch writes it.
+        new_head: whether a head of one number that the folder lacks may start at zero, to be
+            trained; the numbers of a model that never learns would all be 0.
+        lora: the adapters that are trained in place of the model, which is then its base.
+        narrow: whether a bfloat16 model that doesn't train has bfloat16 weights, as one has that
+            shares an engine's; else they are float32, and torch's autocast narrows them.
+    """
+
+    path: str
+    head: Head | None = None
+    dtype: Literal["float32", "bfloat16", "float64"] = "float32"
+    device: str = "cpu"
+    new_head: bool = True
+    lora: Lora | None = None
+    narrow: bool = False
+
+
+def load_model(
+    spec: ModelSpec, head: Head | None = None, dtype: torch.dtype | None = None
+) -> nn.Module:
+    """Load a model in eval mode (dropout off: a policy's ratio to itself is 1).
+
+    Args:
+        spec: what to load.
+        head: the head that the role needs, where the spec has none; "lm" if neither says.
+        dtype: of the weights, if it is not the spec's.
+
+    Returns:
+        A transformers model: for causal language modelling, or for token or sequence
+        classification with one label, whichever the folder was saved as. A head of one number
+        that the folder lacks starts at zero; beside a language model's own it is the module
+        `value_head`. Adapters are float32, whatever their base is; B is zero.
+
+    Raises:
+        EngineError: torch finds no such GPU; the folder is missing, is no model, lacks weights
+            besides that head (or that head too, without `new_head`), or is no classifier of one
+            number at each token.
+    """
+    head = spec.head or head or "lm"
+    dtype = dtype or DTYPES[spec.dtype]
+    check_device(spec)
+    if not Path(spec.path).is_dir() and not HUB_NAME.fullmatch(spec.path):
+        raise EngineError(f"`{spec.path}` is no folder", hint=FOLDER)
+    try:
+        with quiet_transformers():
+            config = transformers.AutoConfig.from_pretrained(spec.path)
+            kind = class_of(config, head, spec.path)
+            if classifies := kind in CLASSIFIERS:
+                config.num_labels, config.classifier_dropout = 1, 0.0
+            model, report = kind.from_pretrained(
+                spec.path,
+                config=config,
+                dtype=dtype,
+                attn_implementation=exact_attention(config),
+                output_loading_info=True,
+                ignore_mismatched_sizes=True,  # `check_report` refuses them by name
+            )
+    except (OSError, ValueError, SafetensorError) as error:
+        reason = str(error).splitlines()[0]
+        raise EngineError(f"`{spec.path}` holds no model: {reason}", hint=FOLDER) from error
+    if classifies:
+        check_classifier(model, spec.path)
+    fresh = head_names(model) if classifies else set()
+    check_report(report, fresh, spec.path, type(model).__name__)
+    missing = fresh & set(report["missing_keys"])
+    for name in missing:
+        nn.init.zeros_(model.get_parameter(name))
+    if missing or (head == "lm+value" and not add_value_head(model, Path(spec.path))):
+        if not spec.new_head:
+            raise EngineError(
+                f"`{spec.path}` has no {head.removeprefix('lm+')} head, and nothing here trains "
+                "one: all its numbers would be 0",
+                hint=HEADS,
+            )
+        log.info("%s has no %s head yet: it starts at zero", spec.path, head.removeprefix("lm+"))
+    if spec.lora:
+        add_adapter(model, spec.lora)
+    return _aligned(model).to(spec.device).eval()
+
+
+def exact_attention(config: transformers.PreTrainedConfig) -> str | None:
+    """Return what transformers shall attend by; None leaves it to transformers, which takes sdpa.
+
+    That caps no scores, and doesn't say so.
+    """
+    softcap = getattr(config.get_text_config(), "attn_logit_softcapping", None)
+    return None if softcap is None else register("capped")
+
+
+def check_device(spec: ModelSpec) -> None:
+    """Refuse a GPU where torch finds none."""
+    if spec.device.startswith("cuda") and not torch.cuda.is_available():
+        raise EngineError(
+            f"`{spec.path}` is to live on a GPU, but torch finds none here",
+            hint="give its pool no gpus, or install a torch and a driver for the GPU; "
+            "`cluster.num_gpus` emulates GPUs",
+        )
+
+
+def _aligned(model: nn.Module) -> nn.Module:
+    """Move weights to where torch allocates: in the file's memory they lie at odd addresses.
+
+    A product's last bits depend on how its operands are aligned, so a copy of the weights in
+    another process would else give other numbers.
+    """
+    for tensor in [*model.parameters(), *model.buffers()]:
+        tensor.data = tensor.data.clone()
+    return model
+
+
+def check_report(report: Mapping[str, Any], fresh: set[str], path: str, kind: str) -> None:
+    """Refuse a folder that lacks weights, other than `fresh` ones, or has them in other shapes."""
+    for name, found, needed in report["mismatched_keys"]:
+        raise EngineError(
+            f"`{name}` in `{path}` is of shape {list(found)}; a {kind} here needs {list(needed)}",
+            hint="a head gives one number: train one with `head` set, or take another model",
+        )
+    lacking = set(report["missing_keys"]) - fresh
+    if lacking:
+        raise EngineError(
+            f"`{path}` lacks {len(lacking)} weights of a {kind}, first `{min(lacking)}`",
+            hint="check that the folder holds this kind of model and was written to its end",
+        )
+
+
+def weights_of(model: nn.Module) -> dict[str, Tensor]:
+    """Return parameters and saved buffers by name, aliased; tied weights stand once.
+
+    Of a model with an adapter, only what is trained.
+    """
+    once = {name for name, _ in [*model.named_parameters(), *model.named_buffers()]}
+    if has_adapter(model):
+        once = trained_names(model)
+    return {name: tensor for name, tensor in model.state_dict().items() if name in once}
+
+
+def parameters_of(model: nn.Module) -> list[nn.Parameter]:
+    """Return the parameters among a model's weights, in order."""
+    names = weights_of(model).keys()
+    return [parameter for name, parameter in model.named_parameters() if name in names]
+
+
+Shapes = Mapping[str, torch.Size]
+
+
+def shapes_of(model: nn.Module) -> Shapes:
+    """Return the shapes of a model's weights by name; tied weights stand once."""
+    return {name: tensor.shape for name, tensor in weights_of(model).items()}
+
+
+def check_weights(model: nn.Module, weights: Mapping[str, Tensor], shapes: Shapes) -> None:
+    """Refuse weights that are not this model's, whose whole weights have these shapes.
+
+    Raises:
+        EngineError: a tensor is unknown, missing or of another shape.
+    """
+    for name in sorted(shapes.keys() ^ weights.keys()):
+        what = "has no tensor" if name in weights else "was not given its tensor"
+        raise EngineError(
+            f"{type(model).__name__} {what} `{name}`", hint="load weights of the same model"
+        )
+    for name, tensor in weights.items():
+        if tensor.shape != shapes[name]:
+            raise EngineError(
+                f"`{name}` must be of shape {list(shapes[name])}; got {list(tensor.shape)}",
+                hint="load weights of the same model",
+            )
+
+
+@contextmanager
+def quiet_transformers() -> Iterator[None]:
+    """Hold back the progress bar and the report of new weights; `load_model` checks them."""
+    shown = transformers.utils.logging
+    verbosity, bar = shown.get_verbosity(), shown.is_progress_bar_enabled()
+    shown.set_verbosity_error()
+    shown.disable_progress_bar()
+    try:
+        yield
+    finally:
+        shown.set_verbosity(verbosity)
+        if bar:
+            shown.enable_progress_bar()

@@ -1,0 +1,1 @@
+"""Pools of workers: the controller, its lines to them, what each does, and Ray."""

@@ -1,0 +1,1 @@
+"""Workers that act as one: their groups, what they agree on, the edges between them."""

@@ -1,0 +1,1 @@
+"""What engines that sample share: the distribution, when a completion ends, refusals."""
