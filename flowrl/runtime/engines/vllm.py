@@ -10,7 +10,8 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from flowrl.errors import EngineError
 from flowrl.runtime.engine import Completion, Request, Sampling
-from flowrl.runtime.engines.vllm_adapter import Adapters, settings
+from flowrl.runtime.engines import vllm_adapter, vllm_transfer
+from flowrl.runtime.engines.vllm_adapter import Adapters
 from flowrl.runtime.engines.vllm_parts import parts_of
 from flowrl.runtime.engines.vllm_process import (
     import_vllm,
@@ -19,7 +20,8 @@ from flowrl.runtime.engines.vllm_process import (
     quiet,
 )
 from flowrl.runtime.engines.vllm_ranks import division, launched
-from flowrl.runtime.engines.vllm_weights import own_tensors
+from flowrl.runtime.engines.vllm_transfer import Transfer
+from flowrl.runtime.engines.vllm_weights import own_tensors, repack_tied
 from flowrl.runtime.model.lora import add_adapter
 from flowrl.runtime.model.models import (
     DTYPES,
@@ -86,7 +88,7 @@ class VLLMGenerator:
         self.eager = on_cpu if enforce_eager is None else enforce_eager
         self.vllm = import_vllm()
         self.llm = self._start(
-            **settings(spec.lora),
+            **(vllm_adapter.settings(spec.lora) if spec.lora else vllm_transfer.settings()),
             **division(ranks, on_cpu),
             max_model_len=max_model_len,
             gpu_memory_utilization=gpu_memory_utilization,
@@ -97,6 +99,7 @@ class VLLMGenerator:
         )
         keep_groups(self.llm)
         self.llm.llm_engine.output_processor.tokenizer = tokenizer
+        self.transfer = Transfer(self.llm)
         self.adapters = Adapters(self.llm, self.outline, spec.path)
 
     def _start(self, **given: Any) -> Any:
@@ -143,9 +146,8 @@ class VLLMGenerator:
         with quiet():
             if self.spec.lora:
                 self.adapters.load(dict(weights))
-                return
-            self.llm.collective_rpc("reload_weights", kwargs={"weights_iterator": iter(weights)})
-            self.llm.apply_model(repack_tied)
+            else:
+                self.transfer.take(weights)
 
     def stored(self) -> dict[str, Tensor]:
         """Return tensors for what this rank has of new weights, by name.
@@ -238,6 +240,7 @@ class VLLMGenerator:
 
     def _run(self, prompts: Sequence[Any], asked: Sequence[Any]) -> list[Any]:
         """Return vLLM's own results; an engine that has failed would wait for ever."""
+        self.transfer.check()
         if self.llm.llm_engine.has_unfinished_requests():
             raise EngineError("vLLM has failed before", hint="start the run again")
         adapter = self.adapters.ready()
@@ -270,13 +273,13 @@ class VLLMGenerator:
             spaces_between_special_tokens=False,
             include_stop_str_in_output=True,
             logprobs=0,  # of the sampled token alone
+            flat_logprobs=True,
         )
 
     def _completion(self, made: Any, sampling: Sampling, stops: Stops) -> Completion:
-        tokens = list(made.token_ids)
-        logprobs = [
-            place[token].logprob for token, place in zip(tokens, made.logprobs, strict=True)
-        ]
+        tokens, flat = list(made.token_ids), made.logprobs
+        assert flat.token_ids == tokens, "one logprob a token"
+        logprobs = flat.logprobs
         if not torch.tensor(logprobs).isfinite().all():
             raise broken(self.spec.path, self.version)
         if not sampling.temperature:
@@ -297,19 +300,3 @@ def outline(spec: ModelSpec) -> Any:
         if spec.lora:
             add_adapter(model, spec.lora)
     return model
-
-
-def repack_tied(model: Any) -> None:
-    """Let a head that is tied to the embedding have the embedding's new weight.
-
-    On a CPU it computes with a copy of its own, packed for the CPU's matrix units, and
-    `reload_weights` renews that of the embedding alone.
-    """
-    holders: dict[int, list[Any]] = {}
-    for module in model.modules():
-        weight = getattr(module, "weight", None)
-        if isinstance(weight, Tensor) and hasattr(module, "quant_method"):
-            holders.setdefault(id(weight), []).append(module)
-    for tied in holders.values():
-        for module in tied[1:]:
-            module.quant_method.process_weights_after_loading(module)

@@ -48,3 +48,19 @@ def _views(model: Any, shapes: Mapping[str, tuple[int, ...]]) -> Iterator[tuple[
                 rows = shapes[whole][0]
                 yield whole, tensor.data[at : at + rows]
                 at += rows
+
+
+def repack_tied(model: Any) -> None:
+    """Let a head that is tied to the embedding have the embedding's new weight.
+
+    On a CPU it computes with a copy of its own, packed for the CPU's matrix units, and
+    a reload renews that of the embedding alone.
+    """
+    holders: dict[int, list[Any]] = {}
+    for module in model.modules():
+        weight = getattr(module, "weight", None)
+        if isinstance(weight, Tensor) and hasattr(module, "quant_method"):
+            holders.setdefault(id(weight), []).append(module)
+    for tied in holders.values():
+        for module in tied[1:]:
+            module.quant_method.process_weights_after_loading(module)
