@@ -89,8 +89,8 @@ class TrainerTable:
     rows on GPUs, the first two in bfloat16; `sdpa` has a mask of each token with each. `auto`: the
     first of them that is there and right for the model, in this order."""
     compile: bool = False
-    """Layers are compiled by torch, once for any number of tokens: less time and memory in each
-    step, and a minute before the first."""
+    """Layers, and what reads logits, are compiled by torch, once for any number of tokens: less
+    time and memory in each step, and a minute before the first."""
     checkpointing: bool = False
     """Layers keep their input only, and run forward again before their backward: less memory, more
     time, the same results."""

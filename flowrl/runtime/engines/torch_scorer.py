@@ -76,7 +76,7 @@ class TorchScorer:
             packing = choose_attention(self.model, spec, attention, packing, role)
         self.packing: Packing = packing or "padded"
         self.attention, self.compiled = attention, compiled
-        self.call, self.kept = Forward(self.model), HostCopy(spec.device)
+        self.call, self.kept = Forward(self.model, compiled), HostCopy(spec.device)
         if self.fsdp:
             with ranks.together(f"`{role}`, to be divided"):
                 shard(self.call, self.model, self.fsdp, ranks, spec.device)

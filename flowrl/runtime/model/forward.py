@@ -41,6 +41,7 @@ def forward_outputs(
     outputs: Sequence[str],
     temperature: float = 1.0,
     packing: Packing = "padded",
+    compiled: bool = False,
 ) -> Outputs:
     """Run a model over sequences; differentiable.
 
@@ -61,6 +62,7 @@ def forward_outputs(
         packing: "packed" puts all rows on one line, where attention is told where rows start, or
             transformers masks it by position ids that restart; "padded" makes one right-padded
             line a row, where causal attention alone hides the padding. Both give the same numbers.
+        compiled: whether torch has compiled the model's layers, and shall what reads its logits.
 
     Returns:
         The outputs by name, packed over tokens as `batch.tokens` is.
@@ -82,7 +84,8 @@ def forward_outputs(
     last = (lines.starts + lengths - 1).to(device)
     if is_language(model):
         tokens = batch.tokens.values.to(device)
-        return language_outputs(model, inputs, at - 1, last, tokens, outputs, temperature)
+        its = tokens, outputs, temperature, compiled
+        return language_outputs(model, inputs, at - 1, last, *its)
     numbers = numbers_of(model, inputs)
     places = {"values": at - 1, "end_values": last, "token_rewards": at, "rewards": last}
     return {name: numbers[places[name]] for name in outputs}
@@ -91,15 +94,15 @@ def forward_outputs(
 class Forward(nn.Module):
     """A model that is called over sequences, as `forward_outputs` does."""
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, compiled: bool = False) -> None:
         super().__init__()
-        self.model = model
+        self.model, self.compiled = model, compiled
 
     def forward(
         self, batch: Sequences, outputs: Sequence[str], temperature: float, packing: Packing
     ) -> Outputs:
         """Return the named outputs, differentiable."""
-        made = forward_outputs(self.model, batch, outputs, temperature, packing)
+        made = forward_outputs(self.model, batch, outputs, temperature, packing, self.compiled)
         return {name: x.clone() for name, x in made.items()}  # FSDP2 wants no views
 
 

@@ -1,7 +1,8 @@
 """What a language model says of tokens: its logits, never those of all tokens at once."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import torch
@@ -25,6 +26,7 @@ def language_outputs(
     tokens: Tensor,
     outputs: Sequence[str],
     temperature: float,
+    compiled: bool = False,
 ) -> Outputs:
     """Return a language model's outputs, and its value head's, of one forward.
 
@@ -40,18 +42,24 @@ def language_outputs(
         tokens: i64[token].
         outputs: names.
         temperature: of the softmax.
+        compiled: whether what is read of logits is computed by code that torch has compiled.
     """
     spoken = [name for name in outputs if name in LANGUAGE]
     read_at = torch.cat([places, last]) if "end_values" in outputs else places
     shown = len(tokens) if spoken and len(tokens) <= HEAD_TOKENS else 0
     head: nn.Module = model.get_output_embeddings()  # type: ignore[operator]
     with head_reads(head, read_at, shown) as read, backbone_of(model) as backbone:
-        logits = full_precision(model(**inputs).logits[0])
+        logits = model(**inputs).logits[0]
     made: Outputs = {}
+    reads = compiled_outputs() if compiled else token_outputs
     if shown:
-        made = token_outputs(logits, tokens, spoken, temperature)
+        made = reads(logits, tokens, spoken, temperature)
     elif spoken:
-        made = in_chunks(model, backbone[-1], read[0][: len(tokens)], tokens, spoken, temperature)
+
+        def said(states: Tensor, tokens: Tensor) -> Outputs:
+            return reads(logits_at(model, backbone[-1], states), tokens, spoken, temperature)
+
+        made = in_chunks(said, read[0][: len(tokens)], tokens)
     if "values" in outputs or "end_values" in outputs:
         numbers = full_precision(model.value_head(read[0]))[:, 0]  # type: ignore[operator]
         values = {"values": numbers[: len(tokens)], "end_values": numbers[len(tokens) :]}
@@ -83,36 +91,24 @@ def logits_at(model: nn.Module, backbone: Backbone, states: Tensor) -> Tensor:
     module.forward = lambda *_, **__: given
     try:
         nothing = torch.zeros(1, len(states), dtype=torch.int64, device=states.device)
-        return full_precision(model(input_ids=nothing, use_cache=False).logits[0])
+        logits: Tensor = model(input_ids=nothing, use_cache=False).logits[0]
+        return logits
     finally:
         del module.forward
 
 
-def in_chunks(
-    model: nn.Module,
-    backbone: Backbone,
-    states: Tensor,
-    tokens: Tensor,
-    outputs: Sequence[str],
-    temperature: float,
-) -> Outputs:
-    """Return outputs of tokens, whose logits are made a chunk at a time, and again backward.
+def in_chunks(said: Callable[[Tensor, Tensor], Outputs], states: Tensor, tokens: Tensor) -> Outputs:
+    """Return what is said of tokens, a chunk at a time, and again in their backward.
 
     Args:
-        model: a language model.
-        backbone: of its last forward.
-        states: f[token, hidden], of the last layer, where each token is predicted.
+        said: returns outputs of f[token, hidden], the states where tokens are predicted, and the
+            tokens; it makes their logits.
+        states: f[token, hidden], of the last layer.
         tokens: i64[token].
-        outputs: names.
-        temperature: of the softmax.
     """
-
-    def one(states: Tensor, tokens: Tensor) -> Outputs:
-        return token_outputs(logits_at(model, backbone, states), tokens, outputs, temperature)
-
     pairs = zip(states.split(HEAD_TOKENS), tokens.split(HEAD_TOKENS), strict=True)
-    parts = [checkpoint(one, *p, use_reentrant=False, preserve_rng_state=False) for p in pairs]
-    return {name: torch.cat([part[name] for part in parts]) for name in outputs}
+    parts = [checkpoint(said, *p, use_reentrant=False, preserve_rng_state=False) for p in pairs]
+    return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
 
 
 @contextmanager
@@ -140,13 +136,20 @@ def token_outputs(
     logits: Tensor, tokens: Tensor, outputs: Sequence[str], temperature: float
 ) -> Outputs:
     """Return `logprobs`, `entropy` and `collision` of softmax(logits / temperature)."""
-    log_p = torch.log_softmax(logits / temperature, -1)
+    logits = full_precision(logits)
+    log_p = torch.log_softmax(logits if temperature == 1 else logits / temperature, -1)
     made = {"logprobs": log_p.gather(-1, tokens[:, None])[:, 0]}
     if "entropy" in outputs:
         made["entropy"] = -(log_p.exp() * log_p).sum(-1)
     if "collision" in outputs:
         made["collision"] = (2 * log_p).exp().sum(-1)
     return {name: made[name] for name in outputs}
+
+
+@cache
+def compiled_outputs() -> Callable[..., Outputs]:
+    """Return `token_outputs`, compiled: it reads narrow logits and writes none."""
+    return torch.compile(token_outputs, dynamic=True)
 
 
 def full_precision(tensor: Tensor) -> Tensor:
