@@ -7,6 +7,7 @@ from flowrl.compiler.simplify import simplify
 from flowrl.compiler.tasks import Seat
 from flowrl.config.adapters import adapted
 from flowrl.config.check import check_run, trace_run, written_cluster
+from flowrl.config.residency import check_aliases
 from flowrl.config.run_file import RunFile
 from flowrl.config.target import constraints_of, target_of
 from flowrl.errors import RunFileError
@@ -35,6 +36,7 @@ def plan_run(run: RunFile, cluster: Cluster | None = None) -> tuple[Traced, Plan
     target = target_of(run, graph)
     homes = {role: name for name, spec in run.cluster.pools.items() for role in spec.roles}
     pools = cluster or written_cluster(run)
+    check_aliases(run, graph, pools, target.shapes)
 
     def decided(seats: tuple[Seat, ...]) -> Constraints:
         return constraints_of(run, seats, pools)

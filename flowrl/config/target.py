@@ -1,6 +1,6 @@
 """What a run file says to the planner: machines, models, lengths, and what is decided already."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -11,12 +11,14 @@ from flowrl.compiler.search import Constraints
 from flowrl.compiler.shapes import ModelShape, known_shape
 from flowrl.compiler.target import Lengths, Profile, Settings, Target, Workload
 from flowrl.compiler.tasks import Seat
+from flowrl.config.lending import unlent
 from flowrl.config.ranks import divided
 from flowrl.config.run_file import RunFile
 from flowrl.errors import EngineError, RunFileError
 from flowrl.ir.graph import Graph
 from flowrl.ir.layout import Layout
 from flowrl.ops.uses import Uses, uses_of
+from flowrl.runtime.known_engines import FACTS
 
 BYTES = {"float32": 4, "bfloat16": 2, "float64": 8}
 DIVIDED = {"train": ("fsdp", "dp"), "score": ("fsdp", "dp")}
@@ -45,10 +47,12 @@ def target_of(run: RunFile, graph: Graph) -> Target:
             hint='name them: `[cluster] machines = "8xH100"`, or `flowrl plan --cluster 8xH100`',
         )
     uses = uses_of(graph)
+    shapes = {role: _shape(run, its) for role, its in uses.items()}
+    lending = {role for role, shape in shapes.items() if not unlent(run, graph, role, shape)}
     return Target(
         Machines.parse(run.cluster.machines),
-        {role: _shape(run, its) for role, its in uses.items()},
-        _workload(run, uses),
+        shapes,
+        _workload(run, uses, lending),
         Profile.load(run.resolve(run.workload.profile)) if run.workload.profile else Profile(),
     )
 
@@ -100,7 +104,7 @@ def _shape(run: RunFile, uses: Uses) -> ModelShape:
         raise EngineError(error.problem, where=where, hint=error.hint) from None
 
 
-def _workload(run: RunFile, uses: Mapping[str, Uses]) -> Workload:
+def _workload(run: RunFile, uses: Mapping[str, Uses], lending: Collection[str]) -> Workload:
     table = run.workload
     generating = [role for role, its in uses.items() if its.generates]
     most = max((run.engines.role(role).generate.max_tokens for role in generating), default=512)
@@ -110,14 +114,15 @@ def _workload(run: RunFile, uses: Mapping[str, Uses]) -> Workload:
         Lengths.of(table.prompt_tokens, run.where("workload.prompt_tokens")),
         Lengths.of(response, run.where("workload.response_tokens")),
         table.rounds,
-        {role: _settings(run, role) for role in uses},
+        {role: _settings(run, role, lends=role in lending) for role in uses},
     )
 
 
-def _settings(run: RunFile, role: str) -> Settings:
+def _settings(run: RunFile, role: str, *, lends: bool) -> Settings:
     weight, engines = BYTES[run.roles[role].dtype], run.engines.role(role)
     expected = run.workload.role(role)
-    together = engines.generate.sequences_per_block if engines.generate.engine == "hf" else None
+    blocks = FACTS[engines.generate.engine].blocks
+    together = engines.generate.sequences_per_block if blocks else None
     return Settings(
         weight_bytes=weight,
         optimizer_bytes=MOMENTS + (BYTES["float32"] if weight == BYTES["bfloat16"] else 0),
@@ -127,4 +132,5 @@ def _settings(run: RunFile, role: str) -> Settings:
         checkpointing=engines.train.checkpointing,
         sequences=expected.sequences or together,
         kv_share=expected.kv_share,
+        lends=lends,
     )

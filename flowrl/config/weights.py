@@ -1,20 +1,23 @@
 """How the newest weights of a role come to the engine that samples from it."""
 
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
 
 import attrs
 
+from flowrl.compiler.cluster import Cluster
+from flowrl.compiler.planning import Planned
+from flowrl.compiler.shapes import ModelShape
 from flowrl.config.check import cluster_of
+from flowrl.config.layouts import shape_of
+from flowrl.config.lending import unlent
 from flowrl.config.run_file import RunFile
 from flowrl.config.schema import PoolSpec
 from flowrl.ir.graph import Graph
 from flowrl.ir.types import ModelType
-from flowrl.ops.model import Generate
 from flowrl.ops.move import Reshard, Transfer
 from flowrl.ops.uses import Uses, uses_of
-
-LENDING = ("hf", "vllm")
-"""Engines that let a trainer compute with their own tensors."""
+from flowrl.runtime.known_engines import FACTS
 
 
 class How(StrEnum):
@@ -49,62 +52,99 @@ SAID = {
 }
 
 
-def sync_sentences(run: RunFile, graph: Graph) -> list[str]:
+@attrs.frozen
+class Placed:
+    """A program where it runs: as a run file says, or as it is planned.
+
+    Attributes:
+        graph: lowered.
+        cluster: its pools, with their layouts and residencies.
+        workers: processes of each pool.
+        gpus: the pools whose workers have GPUs.
+        apart: whether pools and workers are processes of their own.
+        shapes: of the models that the planner knows, by role.
+    """
+
+    graph: Graph
+    cluster: Cluster
+    workers: Mapping[str, int]
+    gpus: frozenset[str]
+    apart: bool
+    shapes: Mapping[str, ModelShape | None]
+
+    @classmethod
+    def by_run_file(cls, run: RunFile, graph: Graph) -> "Placed":
+        """Return a lowered program where its run file says."""
+        cluster, ray = cluster_of(run), run.cluster.executor == "ray"
+        specs = {pool.name: run.cluster.pools.get(pool.name, PoolSpec()) for pool in cluster.pools}
+        workers = {name: spec.workers if ray else 1 for name, spec in specs.items()}
+        real = run.cluster.num_gpus is None
+        gpus = frozenset(name for name, spec in specs.items() if spec.gpus and real)
+        shapes = {role: shape_of(run, role) for role in run.roles}
+        return cls(graph, cluster, workers, gpus, ray, shapes)
+
+    @classmethod
+    def by_plan(cls, plan: Planned) -> "Placed":
+        """Return a program where it is planned: a worker a GPU."""
+        workers = {pool.name: max(1, pool.gpus) for pool in plan.cluster.pools}
+        gpus = frozenset(pool.name for pool in plan.cluster.pools if pool.gpus)
+        return cls(plan.graph, plan.cluster, workers, gpus, True, plan.target.shapes)
+
+    def unshared(self, run: RunFile, role: str) -> str:
+        """Return why the tensors of the engine that samples don't train; "" if they do."""
+        cluster, pool = self.cluster, self.cluster.pool_of(role, "generate")
+        kept = cluster.residency_of(role, "generate") or "alias"
+        trains = cluster.residency_of(role, "train") or "resident"
+        if why := unlent(run, self.graph, role, self.shapes.get(role)):
+            return why
+        if self.workers[pool] > 1:
+            return f"pool `{pool}` has {self.workers[pool]} workers"
+        facts = FACTS[run.engines.role(role).generate.engine]
+        if facts.repacks and pool not in self.gpus:
+            return f"{facts.title} packs its weights for the CPU"
+        if kept != "alias":
+            return f"pool `{pool}` has it `{kept}`"
+        if trains != "resident":
+            return f"its pool has `{role}.train` `{trains}`"
+        return ""
+
+
+def sync_sentences(run: RunFile, placed: Placed) -> list[str]:
     """Return how weights come to each engine that samples, a sentence each."""
-    found = syncs(run, graph).items()
+    found = syncs(run, placed).items()
     return [SAID[sync.how].format(role=role, why=sync.why) for role, sync in found]
 
 
-def syncs(run: RunFile, graph: Graph) -> dict[str, Sync]:
+def syncs(run: RunFile, placed: Placed) -> dict[str, Sync]:
     """Return how weights come to each engine that samples.
 
     Args:
         run: the run file.
-        graph: its lowered program.
+        placed: its program, and where it runs.
     """
-    uses = {role: its for role, its in uses_of(graph).items() if its.generates}
-    moved: dict[str, How] = {}
-    for node in graph.walk() if run.cluster.executor == "ray" else ():
-        if isinstance(node.op, Transfer) and isinstance(node.args[0].type, ModelType):
-            how = How.RESHARD if isinstance(node.op, Reshard) else How.TRANSFER
-            moved[node.args[0].type.role] = how
-    sampled = _copies_sampled(graph)
+    uses = {role: its for role, its in uses_of(placed.graph).items() if its.generates}
+    moved = dict(_moved(placed.graph)) if placed.apart else {}
 
     def sync(role: str, its: Uses) -> Sync:
         if not its.learns:
             return Sync(How.FIXED)
         if role in moved:
-            return Sync(moved[role], "it samples in another pool or layout than it trains in")
-        why = "" if its.trains else "it is an average"
-        why = why or ("a copy of it may be sampled from too" if role in sampled else "")
-        why = why or _unlent(run, role)
+            return moved[role]
+        why = placed.unshared(run, role)
         return Sync(How.COPY, why) if why else Sync(How.ALIAS)
 
     return {role: sync(role, its) for role, its in uses.items()}
 
 
-def _copies_sampled(graph: Graph) -> set[str]:
-    """Return the roles of which snapshots are sampled from."""
-    models = [node.args[0].type for node in graph.walk() if isinstance(node.op, Generate)]
-    return {of.role for of in models if isinstance(of, ModelType) and of.snapshot}
-
-
-def _unlent(run: RunFile, role: str) -> str:
-    """Return why an engine's tensors can't be those that train; "" if they can."""
-    cluster, engine = cluster_of(run), run.engines.role(role).generate.engine
-    pool = cluster.pool_of(role, "generate")
-    spec = run.cluster.pools.get(pool, PoolSpec())
-    kept = spec.residencies.get(f"{role}.generate", spec.residencies.get(role, "alias"))
-    if run.roles[role].lora:
-        return "an adapter trains, and it alone is sent"
-    if spec.workers > 1 and run.cluster.executor == "ray":
-        return f"pool `{pool}` has {spec.workers} workers"
-    if engine not in LENDING:
-        return f"the engine `{engine}` lends none"
-    if engine == "vllm" and not (spec.gpus and run.cluster.num_gpus is None):
-        return "vLLM packs its weights for the CPU"
-    if kept != "alias":
-        return f"pool `{pool}` has it `{kept}`"
-    if (trains := cluster.residency_of(role, "train")) not in ("", "resident"):
-        return f"its pool has `{role}.train` `{trains}`"
-    return ""
+def _moved(graph: Graph) -> Iterator[tuple[str, Sync]]:
+    """Yield the roles whose weights go to another pool or into another layout."""
+    for node in graph.walk():
+        if not isinstance(node.op, Transfer) or not isinstance(node.args[0].type, ModelType):
+            continue
+        model, op = node.args[0].type, node.op
+        how, why = How.TRANSFER, f"pool `{op.src}` trains it, pool `{op.dst}` samples from it"
+        if isinstance(op, Reshard):
+            how = How.RESHARD
+            if op.src == op.dst:
+                why = f"it trains as `{model.layout or 1}` and samples as `{op.layout}`"
+        yield model.role, Sync(how, why)

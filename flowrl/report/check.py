@@ -9,7 +9,7 @@ from flowrl.config.bases import shared_bases
 from flowrl.config.check import batches, check_inputs, check_run, cluster_of, trace_run
 from flowrl.config.inert import inert_keys
 from flowrl.config.run_file import RunFile, load_run_file
-from flowrl.config.weights import sync_sentences
+from flowrl.config.weights import Placed, sync_sentences
 from flowrl.data.spec import DataSpec
 from flowrl.errors import RewardError
 from flowrl.ir.graph import Graph
@@ -52,7 +52,7 @@ def _run_file(given: str, sets: Sequence[str]) -> list[str]:
         run.structure(DataSpec, "eval.data")
     found = [*inert_keys(run, graph), *shared_bases(seen["share_bases"])]
     sound = f"`{run.source.file.name}` and its program `{traced.program.name}` are sound."
-    weights = sync_sentences(run, seen["insert_transfers"])
+    weights = sync_sentences(run, Placed.by_run_file(run, seen["insert_transfers"]))
     return [sound, batches(run, graph), *weights, *found, *_findings(traced)]
 
 

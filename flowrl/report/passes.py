@@ -12,10 +12,12 @@ from flowrl.compiler.forecast import forecast
 from flowrl.compiler.pipeline import PASSES, compile_graph
 from flowrl.compiler.residency import residency
 from flowrl.compiler.schedule import backlogs, check_order, schedule
+from flowrl.config.planned import plan_run
+from flowrl.config.run_file import load_run_file
 from flowrl.ir.graph import Graph
 from flowrl.ir.printer import WIDTH, text
 from flowrl.report.pages import with_part
-from flowrl.report.plan import plan_lines, settings, traced_and_planned
+from flowrl.report.plan import plan_lines, settings
 
 BEGIN, END = "<!-- begin: written by flowrl.report.passes -->", "<!-- end -->"
 
@@ -57,11 +59,12 @@ def with_passes(document: str, file: str) -> str:
 
 
 def _sections(file: str) -> Iterator[str]:
-    traced, plan = traced_and_planned(file, settings("8xH100", None))
+    conf = load_run_file(file, settings("8xH100", None))
+    traced, plan = plan_run(conf)
     seen: dict[str, Graph] = {}
     compile_graph(traced.graph, plan.cluster, seen.__setitem__)
     before = text(traced.graph)
-    yield _block("\n".join(plan_lines(plan)))
+    yield _block("\n".join(plan_lines(conf, plan)))
     yield from (INTRODUCTION, _folded("the graph as traced", before))
     for run in PASSES:
         yield _section(run)

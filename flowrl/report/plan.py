@@ -11,7 +11,8 @@ from flowrl.compiler.forecast import Forecast, Occupancy, TaskForecast, forecast
 from flowrl.compiler.planning import Planned
 from flowrl.compiler.residency import residency
 from flowrl.config.planned import plan_run
-from flowrl.config.run_file import load_run_file
+from flowrl.config.run_file import RunFile, load_run_file
+from flowrl.config.weights import Placed, sync_sentences
 from flowrl.errors import RunFileError
 from flowrl.ir.plan import Pool
 from flowrl.report.actions import order_lines, residency_lines, unused_lines
@@ -53,7 +54,8 @@ def plan_text(file: str, sets: Sequence[str]) -> str:
     Raises:
         FlowrlError: the run file or its program is wrong, or nothing fits.
     """
-    return "\n".join(plan_lines(planned(file, sets)))
+    run = load_run_file(file, sets)
+    return "\n".join(plan_lines(run, plan_run(run)[1]))
 
 
 def plan_json(file: str, sets: Sequence[str]) -> str:
@@ -116,13 +118,17 @@ def traced_and_planned(file: str, sets: Sequence[str]) -> tuple[Traced, Planned]
     return plan_run(load_run_file(file, sets))
 
 
-def plan_lines(plan: Planned) -> Iterator[str]:
-    """Yield what a plan says: placement, seconds, what moves, memory, order, bottleneck."""
+def plan_lines(run: RunFile, plan: Planned) -> Iterator[str]:
+    """Yield what the plan of a run file says.
+
+    Placement, seconds, what moves, how weights come to what samples, memory, order, bottleneck.
+    """
     predicted = forecast(plan)
     yield f"{plan.graph.name} on {plan.target.machines}: {seconds(predicted.seconds)} a step"
     yield from ("", *_pools(plan))
     yield from ("", *_tasks(predicted))
     yield from ("", *_edges(predicted))
+    yield from ("", *sync_sentences(run, Placed.by_plan(plan)))
     yield from ("", *_memory(predicted.memory))
     yield from ("", *residency_lines(plan))
     yield from ("", *order_lines(plan, predicted))

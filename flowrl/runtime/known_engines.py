@@ -1,6 +1,11 @@
-"""The engines that there are, by name; none is imported."""
+"""The engines that there are, by name, and facts of those that sample; none is imported."""
 
 from collections.abc import Mapping
+from math import inf
+from types import MappingProxyType
+from typing import Literal
+
+import attrs
 
 GENERATORS = {
     "hf": "flowrl.runtime.engines.hf:HFGenerator",
@@ -13,4 +18,59 @@ ENGINES: Mapping[str, Mapping[str, str]] = {
     "score": SCORERS,
     "train": TRAINERS,
 }
-"""Engines by use and name. A new engine is a file and a line here."""
+"""Engines by use and name. A new engine is a file and a line here, and one in `FACTS`."""
+
+
+@attrs.frozen
+class Facts:
+    """What is known of an engine that samples before it is imported.
+
+    Attributes:
+        title: what messages call it.
+        lends: whether a trainer can compute with its own tensors.
+        repacks: whether it stores some weights in another form than transformers does, and on a CPU
+            all of them: those it can't lend.
+        takes: how weights are brought to it: each parameter as transformers stores it, or as vLLM's
+            loaders take it (the planner's `Storage`).
+        dtypes: that it computes in.
+        temperatures: the lowest and the highest that it samples at, besides 0.
+        adapter_rank: the highest rank of an adapter that it takes.
+        blocks: whether the sequences of a block are all that it computes at once.
+    """
+
+    title: str
+    lends: bool = False
+    repacks: bool = False
+    takes: Literal["model", "loader"] = "model"
+    dtypes: tuple[str, ...] = ("float32", "bfloat16", "float64")
+    temperatures: tuple[float, float] = (0.0, inf)
+    adapter_rank: float = inf
+    blocks: bool = False
+
+    def samples_at(self, temperature: float) -> bool:
+        """Whether it samples at a temperature."""
+        low, high = self.temperatures
+        return not temperature or low <= temperature <= high
+
+    @property
+    def range(self) -> str:
+        """The temperatures that it samples at, in words."""
+        low, high = self.temperatures
+        return f"temperature 0, and from {low:g} to {high:g}"
+
+
+FACTS: Mapping[str, Facts] = MappingProxyType(
+    {
+        "hf": Facts("hf", lends=True, blocks=True),
+        "vllm": Facts(
+            "vLLM",
+            lends=True,
+            repacks=True,
+            takes="loader",
+            dtypes=("float32", "bfloat16"),
+            temperatures=(0.01, 2.0),  # below, vLLM samples at 0.01
+            adapter_rank=512,
+        ),
+    }
+)
+"""Facts of every engine of `GENERATORS`."""

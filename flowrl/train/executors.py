@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 
 from flowrl.config.run_file import RunFile
-from flowrl.config.weights import sync_sentences
+from flowrl.config.weights import Placed, sync_sentences
 from flowrl.errors import RunFileError
 from flowrl.ops.uses import tokenizing_role
 from flowrl.runtime.executor import Executor
@@ -57,7 +57,7 @@ def opened(run: RunFile, lowered: Lowered, say: Say) -> AbstractContextManager[O
     Raises:
         FlowrlError: a reward, a row, the folder, a pool or a model can't be used.
     """
-    for sentence in sync_sentences(run, lowered.graph):
+    for sentence in sync_sentences(run, Placed.by_run_file(run, lowered.graph)):
         say(sentence)
     return (_on_ray if run.cluster.executor == "ray" else _here)(run, lowered, say)
 

@@ -7,7 +7,7 @@ import attrs
 from flowrl.config.check import check_run, cluster_of, trace_run
 from flowrl.config.run_file import RunFile
 from flowrl.config.schema import OptimizerSettings
-from flowrl.config.weights import How, syncs
+from flowrl.config.weights import How, Placed, syncs
 from flowrl.data.tokenizer import load_tokenizer
 from flowrl.errors import DataError
 from flowrl.ir.layout import Layout
@@ -40,7 +40,8 @@ def _sharing(run: RunFile, lowered: Lowered) -> dict[str, RoleSetup]:
     Where a trainer computes with an engine's bfloat16 weights, so do the models beside it that are
     compared with it.
     """
-    shared = {role for role, sync in syncs(run, lowered.graph).items() if sync.how is How.ALIAS}
+    placed = Placed.by_run_file(run, lowered.graph)
+    shared = {role for role, sync in syncs(run, placed).items() if sync.how is How.ALIAS}
     narrow = any(lowered.models[role].model.dtype == "bfloat16" for role in shared)
     frozen = {role for role, its in uses_of(lowered.graph).items() if not its.learns and narrow}
     return {

@@ -8,6 +8,7 @@ from flowrl.compiler.layouts import Sharding, Storage
 from flowrl.compiler.reshard import plan_reshard
 from flowrl.compiler.shapes import ModelShape, known_shape
 from flowrl.config.target import BYTES
+from flowrl.runtime.known_engines import FACTS
 from flowrl.runtime.local import RoleSetup
 from flowrl.runtime.pools.job import Routes
 from flowrl.runtime.ranks.edges import Edge
@@ -17,9 +18,6 @@ from flowrl.train.moves import move_of
 
 STORED = {"float32": 4, "bfloat16": 4, "float64": 8}
 """Bytes of a weight where it trains, by the type of the arithmetic; `BYTES` where it samples."""
-
-TAKEN = {"vllm": Storage.LOADER}
-"""How an engine that samples takes weights, if not as transformers stores them."""
 
 
 def routes_of(roles: Mapping[str, RoleSetup], machines: str | None = None) -> Routes:
@@ -31,7 +29,7 @@ def routes_of(roles: Mapping[str, RoleSetup], machines: str | None = None) -> Ro
     """
 
     def route(edge: Edge, sources: Sequence[int], targets: Sequence[int]) -> Callable[[int], Leg]:
-        model, taken = roles[edge.role].model, TAKEN.get(roles[edge.role].generator, Storage.MODEL)
+        model, taken = roles[edge.role].model, Storage(FACTS[roles[edge.role].generator].takes)
         shape = shape_of(model.path)
         held = Sharding(edge.held, sources, element_bytes=STORED[model.dtype])
         needed = Sharding(edge.needed, targets, taken, BYTES[model.dtype])

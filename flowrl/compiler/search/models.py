@@ -122,8 +122,15 @@ class ModelCosts:
         return Sharding(seated.layout, seated.ranks, storage, self._weight_bytes(seated.seat))
 
     def aliases(self, source: Seated, target: Seated) -> bool:
-        """Return whether each rank trains whole what it needs, so that both can share storage."""
-        return source.layout == target.layout and source.layout.fsdp == 1
+        """Return whether each rank trains whole what it needs, so that both can share storage.
+
+        What samples does so on one GPU, and if its engine lends its tensors.
+        """
+        whole = source.layout == target.layout and source.layout.fsdp == 1
+        if target.seat.use != "generate":
+            return whole
+        lends = self.target.workload.settings(target.seat.role).lends
+        return whole and lends and target.layout.size == 1
 
     def _itemised(self, seated: Seated) -> Memory:
         seat, layout, ranks = seated.seat, seated.layout, seated.ranks

@@ -26,6 +26,7 @@ class Settings:
         compiled: layers run as few kernels; activations travel less.
         sequences: that one engine runs at once, at most; None is as many as its cache holds.
         kv_share: of the memory that weights leave free, what an engine takes as KV cache.
+        lends: whether the engine that samples lets the trainer compute with its own tensors.
     """
 
     weight_bytes: int = 2
@@ -38,6 +39,7 @@ class Settings:
     compiled: bool = False
     sequences: int | None = 1024
     kv_share: float = 0.9
+    lends: bool = True
 
 
 DEFAULT = Settings()

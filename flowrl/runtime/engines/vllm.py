@@ -22,6 +22,7 @@ from flowrl.runtime.engines.vllm_process import (
 from flowrl.runtime.engines.vllm_ranks import division, launched
 from flowrl.runtime.engines.vllm_transfer import Transfer
 from flowrl.runtime.engines.vllm_weights import own_tensors, repack_tied
+from flowrl.runtime.known_engines import FACTS
 from flowrl.runtime.model.lora import add_adapter
 from flowrl.runtime.model.models import (
     DTYPES,
@@ -35,8 +36,7 @@ from flowrl.runtime.ranks.ranks import ALONE, Ranks
 from flowrl.runtime.sampling.refusals import broken, check_prompts, check_sampling, limits_of
 from flowrl.runtime.sampling.stopping import Stops
 
-COOLEST, HOTTEST = 0.01, 2.0
-"""Temperatures that vLLM samples at, besides 0."""
+KNOWN = FACTS["vllm"]
 
 
 class VLLMGenerator:
@@ -71,9 +71,10 @@ class VLLMGenerator:
         max_model_len: int | None = None,
         enforce_eager: bool | None = None,
     ) -> None:
-        if spec.dtype == "float64":
+        if spec.dtype not in KNOWN.dtypes:
             raise EngineError(
-                f"vLLM computes in float32 or bfloat16; `{spec.path}` is to be in float64",
+                f"vLLM computes in {' or '.join(KNOWN.dtypes)}; `{spec.path}` is to be in "
+                f"{spec.dtype}",
                 hint='take engine = "hf", or another dtype',
             )
         check_device(spec)
@@ -210,10 +211,9 @@ class VLLMGenerator:
             RankMissingError: another rank died, or did not come in time.
         """
         check_sampling(sampling)
-        if sampling.temperature and not COOLEST <= sampling.temperature <= HOTTEST:
+        if not KNOWN.samples_at(sampling.temperature):
             raise EngineError(
-                f"vLLM samples at temperature 0, and from {COOLEST} to {HOTTEST:g}; "
-                f"got {sampling.temperature}",
+                f"vLLM samples at {KNOWN.range}; got {sampling.temperature}",
                 hint='take engine = "hf", or another temperature',
             )
         config = self.llm.model_config
@@ -253,7 +253,11 @@ class VLLMGenerator:
         except EngineError:
             raise
         except Exception as error:
-            raise EngineError(f"vLLM failed: {type(error).__name__}: {error}") from error
+            raise EngineError(
+                f"vLLM failed: {type(error).__name__}: {error}",
+                hint="if it lacks memory, lower `gpu_memory_utilization` or `sequences_per_block`; "
+                'engine = "hf" samples without it',
+            ) from error
         return made
 
     def _params(self, request: Request, sampling: Sampling, stops: Stops) -> Any:

@@ -8,6 +8,9 @@ from torch import Tensor
 
 from flowrl.errors import EngineError
 
+REORDERED = "query_key_value"
+"""A module whose rows transformers has head by head, and vLLM as queries, keys and values."""
+
 
 def own_tensors(
     model: Any, shapes: Mapping[str, tuple[int, ...]], dtype: torch.dtype
@@ -24,10 +27,12 @@ def own_tensors(
 
     Raises:
         EngineError: a parameter is no contiguous part of a tensor in this type: vLLM has it packed
-            for a CPU, quantised, divided or under another name.
+            for a CPU, quantised, divided, in another order or under another name.
     """
     found = dict(_views(model, shapes))
     for name, shape in shapes.items():
+        if f".{REORDERED}." in name:
+            raise EngineError(f"vLLM has the rows of `{name}` in another order")
         view = found.get(name)
         if view is None or tuple(view.shape) != shape or view.dtype != dtype:
             got = "none" if view is None else f"{view.dtype} {list(view.shape)}"

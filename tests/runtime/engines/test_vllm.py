@@ -95,7 +95,10 @@ def test_an_engine_that_failed_says_so_and_is_not_waited_for(spec, monkeypatch):
 
     assert found == snapshot(
         [
-            "vLLM failed: ValueError: out of luck",
+            """\
+vLLM failed: ValueError: out of luck
+help: if it lacks memory, lower `gpu_memory_utilization` or `sequences_per_block`; engine = "hf" samples without it\
+""",
             """\
 vLLM has failed before
 help: start the run again\
