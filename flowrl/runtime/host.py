@@ -191,19 +191,25 @@ class Host:
             )
         generator, engine = self.generators[role], handle.engine
         if self.loaded.get(generator) != (handle.resident, handle.version):
-            if self.shared.get(generator) is engine:
-                generator.renewed(handle.version)
-            elif generator in self.shared:
-                raise EngineError(
-                    f"the generator of `{role}` computes with the weights that train; other ones "
-                    "would overwrite them",
-                    hint=f'set `residencies = {{ "{role}.generate" = "resident" }}` of its pool',
-                )
-            else:
-                generator.load(engine.weights(), handle.version)
+            with self.timed("weights"):
+                self._renew(generator, engine, handle)
             self.loaded[generator] = (handle.resident, handle.version)
             self.room.brought(generator)
         return generator
+
+    def _renew(self, generator: Generator, engine: Scorer, handle: Handle) -> None:
+        """Let a generator have the weights of an engine; those that they share are there."""
+        if self.shared.get(generator) is engine:
+            generator.renewed(handle.version)
+        elif generator in self.shared:
+            role = handle.resident.role
+            raise EngineError(
+                f"the generator of `{role}` computes with the weights that train; other ones "
+                "would overwrite them",
+                hint=f'set `residencies = {{ "{role}.generate" = "resident" }}` of its pool',
+            )
+        else:
+            generator.load(engine.weights(), handle.version)
 
     def take(self, node: Node, handle: Handle) -> None:
         """Let the model of an op have the device; the one that worked before it makes room."""

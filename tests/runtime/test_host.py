@@ -88,6 +88,26 @@ def test_training_repeats_bit_for_bit_and_follows_its_seed(model_folder, tokeniz
     assert all(torch.equal(same[key], weights[key]) for key in weights)
 
 
+def test_new_weights_for_what_samples_are_a_phase_of_their_own(
+    model_folder, tokenizer, monkeypatch
+):
+    traced = fl.trace(sampling)
+    roles, nothing = steps.roles(traced, model_folder), Scores([[0.0] * 8], {})
+    executor = steps.executor(traced, roles, tokenizer, score=lambda *_: nothing)
+    (generator,) = executor.host.generators.values()
+    load, now = generator.load, [0.0]
+
+    def slow(*weights):
+        now[0] += 7.0
+        load(*weights)
+
+    monkeypatch.setattr(generator, "load", slow)
+    monkeypatch.setattr("time.perf_counter", lambda: now[0])
+    done = executor.step(executor.first(), {"prompts": steps.Texts(tokenizer)}, 0)
+
+    assert done.seconds == {"data": 0.0, "weights": 7.0, "generate": 0.0, "reward": 0.0}
+
+
 def test_evaluation_draws_seeds_of_its_own():
     training = Host(seed=3)
     evaluation = Host(seed=training.seed_of(-1))

@@ -55,9 +55,9 @@ def answers(
     """Return the samples of each request of these blocks, in order."""
     op = node.op
     assert isinstance(op, model.Generate)
+    generator = it.host.generator(handle)
     with it.host.timed("generate"):
         sampling = _sampling(op, it.host.sampling.get(handle.resident.role, Sampling()))
-        generator = it.host.generator(handle)
         return [group for block in asked for group in generator.generate(block, sampling)]
 
 
