@@ -4,8 +4,8 @@
 
 They are reasoning-gym's `gsm_symbolic` (Mirzadeh et al. 2024, arXiv:2410.05229) at its easiest.
 FOLDER/demonstrations.jsonl has rows {"prompt", "completion"}, to imitate; train.jsonl and
-heldout.jsonl {"prompt", "answer"}. No problem stands in two of them or twice in one. A solution ends
-with a line `#### N`, and is short: a small model loses its way in a long one.
+heldout.jsonl {"prompt", "answer"}. No problem stands in two of them or twice in one. A solution
+ends with a line `#### N`, and is short: a small model loses its way in a long one.
 """
 
 import json

@@ -265,6 +265,9 @@ class TrainTable:
     max_logprob_mismatch: AboveZero | None = None
     """Largest gap between engine and trainer logprobs of a token before the run stops; none if
     not given."""
+    max_mean_logprob_mismatch: AboveZero | None = None
+    """The same of the mean gap of a step's tokens: in bfloat16 single tokens are far off by
+    rounding alone, and a stale or altered weight moves all."""
     folder: str | None = None
     """Where checkpoints and logs go; `runs/` and the run file's name if not given. A folder that
     has the results of another run is refused."""

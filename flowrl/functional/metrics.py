@@ -110,11 +110,11 @@ def sampled_gap(
     now: Tensor,
     *,
     lengths: Tensor | None = None,
-) -> Tensor:
-    """Return f32[], the greatest |new - sampled| over tokens of the version that is being trained.
+) -> tuple[Tensor, Tensor]:
+    """Return f32[], f32[]: mean and greatest |new - sampled| of tokens of the version in training.
 
-    Where the weights are those that sampled, the trainer and the engine should agree. It is 0 if
-    no sample is of this version.
+    Where the weights are those that sampled, the trainer and the engine should agree. They are 0
+    if no sample is of this version.
 
     Args:
         new: f32[..., token], the trainer's log-probabilities.
@@ -126,7 +126,7 @@ def sampled_gap(
     """
     same = spread(version == now, mask, lengths=lengths) & mask
     gap = select(same, (new - sampled).abs())[0]
-    return gap.max() if gap.numel() else new.new_zeros(())
+    return token_mean(gap, same), gap.max() if gap.numel() else gap.sum()
 
 
 @torch.no_grad()

@@ -18,6 +18,9 @@ from flowrl.ir.types import DType, ModelType, TensorType, boolean, f32, i32
 
 ARGUMENTS = "positional arguments flow through the graph; hyperparameters come after `*`"
 RETURNS = "write `return policy, {'reward': rewards.mean()}`"
+OVER_TURNS = {"_min": "min", "_max": "max", "_logprob_gap_mean": "max"}
+"""What becomes of a metric's turns, by the end of its name; else their mean. Only the turns that
+train the version which sampled have a gap to its engine: the others have 0."""
 
 
 class Carry(Value):
@@ -295,7 +298,7 @@ class Program:
         )
 
     def _metric(self, name: str, value: Any, builder: GraphBuilder) -> Value:
-        """Return a metric as a scalar: one number a turn of a scan becomes their mean."""
+        """Return a metric as a scalar: one number a turn of a scan as `OVER_TURNS` says."""
         if isinstance(value, Real):
             return Value.arithmetic.constant(value)
         axes = value.axes if isinstance(value, Value) else ()
@@ -307,8 +310,8 @@ class Program:
                 "reduce it: `x.mean()`, or `ops.token_mean(x, rollouts.mask)`",
                 builder.made_here(value),
             )
-        last = name.rpartition("_")[2]
-        kind = last if last in ("min", "max") else "mean"
+        own = f"_{name.rpartition('/')[2]}"
+        kind = next((kind for end, kind in OVER_TURNS.items() if own.endswith(end)), "mean")
         number: Value = Value.arithmetic.reduce(kind, value, None, None) if per_turn else value
         return number
 

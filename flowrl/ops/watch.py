@@ -22,8 +22,8 @@ def watch(inner: GraphBuilder, new: Any, rollouts: Any, loss: Value) -> dict[str
     clip `clip_fraction`, the share of tokens where it is active, `clip_fraction_low` and
     `clip_fraction_high`, its two sides, and `ratio_min`, `ratio_max`; of a critic's loss
     `value_clip_fraction` and `explained_variance`; `kl_old`, the k3 estimate of the KL from the
-    sampling policy; `logprob_gap_max`, the greatest difference between the engine's and the
-    trainer's log-probabilities of the version that sampled. Terms with a coefficient of 0
+    sampling policy; `logprob_gap_mean` and `logprob_gap_max`, the difference between the engine's
+    and the trainer's log-probabilities of the version that sampled. Terms with a coefficient of 0
     aren't measured: nothing is computed for them.
     """
     mask = fields_of(rollouts)["mask"]
@@ -150,7 +150,8 @@ def _against_sampler(new: Any, fields: dict[str, Any], mask: Value) -> dict[str,
     kl_old = apply(
         "metrics:approximate_kl", f"{MASKED_PAIR} -> f32[]", Per.BATCH, args, rule=Rule.SAME_MODEL
     )
-    signature = f"{MASKED_PAIR}, i32[...], i32[] -> f32[]"
-    more = {"version": version, "now": new.read("version")}
-    gap = apply("metrics:sampled_gap", signature, Per.BATCH, args | more)
-    return {"kl_old": kl_old, "logprob_gap_max": gap}
+    names = ("logprob_gap_mean", "logprob_gap_max")
+    signature = f"{MASKED_PAIR}, i32[...], i32[] -> f32[], f32[]"
+    args |= {"version": version, "now": new.read("version")}
+    gaps = apply_many("metrics:sampled_gap", signature, Per.BATCH, args, outputs=names)
+    return {"kl_old": kl_old} | dict(zip(names, gaps, strict=True))

@@ -1,6 +1,7 @@
 """The loop: step, log, save, evaluate."""
 
 from collections.abc import Mapping
+from itertools import product
 from pathlib import Path
 
 import attrs
@@ -25,6 +26,12 @@ from flowrl.train.op_log import OpLog
 from flowrl.train.predict import plan_of, planned_as
 from flowrl.train.prepare import lower
 from flowrl.train.progress import Progress, progress
+
+GAPS = {
+    "logprob_gap_max": "max_logprob_mismatch",
+    "logprob_gap_mean": "max_mean_logprob_mismatch",
+}
+"""What an update measures between engine and trainer, and the key of `[train]` that limits it."""
 
 
 def run_file(path: str, sets: tuple[str, ...] = ()) -> Path:
@@ -137,9 +144,8 @@ class Loop:
 
     def _check_gap(self, number: int, before: Carry, metrics: Mapping[str, float]) -> None:
         """Stop the run if engine and trainer disagree on what was sampled."""
-        limit = self.conf.train.max_logprob_mismatch
-        for role in before:
-            name = f"{role}/logprob_gap_max"
+        for role, (gap, key) in product(before, GAPS.items()):
+            name, limit = f"{role}/{gap}", getattr(self.conf.train, key)
             if limit is None or (value := metrics.get(name, 0.0)) <= limit:
                 continue
             loaded, trained = self.ready.executor.versions(role, before)
@@ -147,9 +153,9 @@ class Loop:
                 f"{name} is {value:.4g} at step {number}; at most {limit:g} is allowed: the engine "
                 f"(weights of version {loaded}) and the trainer (version {trained}) give other "
                 "log-probabilities to the same tokens",
-                where=self.conf.where("train.max_logprob_mismatch"),
+                where=self.conf.where(f"train.{key}"),
                 hint="look for stale weights or caches in the engine, another temperature, or "
-                "lower precision (bfloat16 alone gives up to 0.3)",
+                "lower precision (bfloat16 alone gives a token 0.3, and some tokens more)",
             )
 
     def _last(self, number: int) -> bool:

@@ -116,7 +116,7 @@ def test_an_error_of_a_set_is_located_there(error_of):
     assert error_of("", "train.stps=5") == snapshot("""\
 unknown key `stps` in [train] (did you mean `steps`?)
   --set train.stps=5
-help: the keys of [train] are steps, prompts_per_step, seed, checkpoint_every, max_logprob_mismatch, folder\
+help: the keys of [train] are steps, prompts_per_step, seed, checkpoint_every, max_logprob_mismatch, max_mean_logprob_mismatch, folder\
 """)
     assert error_of("", "train.steps=many") == snapshot("""\
 `train.steps` must be an integer of at least 1; got "many"
@@ -136,7 +136,7 @@ also: `log.console` must be one of "auto", "rich", "plain"; got "fancy"
   run.toml:22
    22 | console = "fancy"
         ^^^^^^^
-help: the keys of [train] are steps, prompts_per_step, seed, checkpoint_every, max_logprob_mismatch, folder\
+help: the keys of [train] are steps, prompts_per_step, seed, checkpoint_every, max_logprob_mismatch, max_mean_logprob_mismatch, folder\
 """)
 
 

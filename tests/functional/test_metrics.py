@@ -75,7 +75,8 @@ def test_the_gap_is_taken_over_trained_tokens_that_this_version_sampled():
         for now in (2, 3, 4)
     ]
 
-    assert [gap.item() for gap in gaps] == pytest.approx([0.5, 0.7, 0.0])
+    assert [most.item() for _, most in gaps] == pytest.approx([0.5, 0.7, 0.0])
+    assert [mean.item() for mean, _ in gaps] == pytest.approx([0.5, 1.0 / 3, 0.0])
 
 
 def test_groups_of_equal_rewards_are_counted():

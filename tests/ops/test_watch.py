@@ -16,7 +16,8 @@ LOSS = """
     policy, stats = ops.update(policy, lambda new: ops.token_mean({loss}, mask), rollouts)
     return policy, stats
 """
-KNOWN = ("loss", "grad_norm", "learning_rate", "kl_old", "logprob_gap_max")
+GAPS = ("logprob_gap_mean", "logprob_gap_max")
+KNOWN = ("loss", "grad_norm", "learning_rate", "kl_old", *GAPS)
 
 
 def measured(loss):

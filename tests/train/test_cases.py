@@ -60,10 +60,19 @@ def test_a_gap_above_its_limit_stops_the_run(folder, stale):
     assert str(error.value) == snapshot("""\
 policy/logprob_gap_max is 1.765 at step 2; at most 0.1 is allowed: the engine (weights of version 1) and the trainer (version 1) give other log-probabilities to the same tokens
   --set train.max_logprob_mismatch=0.1
-help: look for stale weights or caches in the engine, another temperature, or lower precision (bfloat16 alone gives up to 0.3)\
+help: look for stale weights or caches in the engine, another temperature, or lower precision (bfloat16 alone gives a token 0.3, and some tokens more)\
 """)
     assert [record["step"] for record in folder.records()] == [1, 2]
     assert gaps(folder.records())[1] > 0.1
+
+
+def test_a_mean_gap_above_its_limit_stops_the_run(folder, stale):
+    with pytest.raises(EngineError, match=r"policy/logprob_gap_mean is .* at step 2; at most 0.02"):
+        folder.run("grpo", FAST, COPIED, "train.max_mean_logprob_mismatch=0.02")
+
+    first, second = folder.records()
+    assert first["policy/logprob_gap_mean"] < 1e-5
+    assert 0.02 < second["policy/logprob_gap_mean"] < second["policy/logprob_gap_max"]
 
 
 # An engine that reports other log-probabilities than it samples by

@@ -75,11 +75,11 @@ def test_a_program_on_a_session_equals_the_compiled_one(
 
 
 def as_metric(name, value):
-    """Return a metric as the compiled program returns it: one number a turn becomes their mean."""
-    last = name.rpartition("_")[2]
-    return (
-        getattr(value, last if last in ("min", "max") else "mean")() if value.type.axes else value
-    )
+    """Return a metric as the compiled program returns it: one number a turn becomes one."""
+    kinds = {"_min": "min", "_max": "max", "_logprob_gap_mean": "max"}
+    own = f"_{name.rpartition('/')[2]}"
+    kind = next((kind for end, kind in kinds.items() if own.endswith(end)), "mean")
+    return getattr(value, kind)() if value.type.axes else value
 
 
 def test_carried_values_go_from_call_to_call(session):
