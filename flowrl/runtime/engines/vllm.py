@@ -14,10 +14,14 @@ from flowrl.runtime.engines import vllm_adapter, vllm_transfer
 from flowrl.runtime.engines.vllm_adapter import Adapters
 from flowrl.runtime.engines.vllm_parts import parts_of
 from flowrl.runtime.engines.vllm_process import (
+    forget_rotations,
     import_vllm,
     keep_groups,
+    may_sleep,
     own_threads,
     quiet,
+    scratch,
+    work_in,
 )
 from flowrl.runtime.engines.vllm_ranks import division, launched
 from flowrl.runtime.engines.vllm_transfer import Transfer
@@ -88,6 +92,7 @@ class VLLMGenerator:
         self.lends = False
         self.eager = on_cpu if enforce_eager is None else enforce_eager
         self.vllm = import_vllm()
+        self.may_sleep = on_cpu or may_sleep()
         self.llm = self._start(
             **(vllm_adapter.settings(spec.lora) if spec.lora else vllm_transfer.settings()),
             **division(ranks, on_cpu),
@@ -96,8 +101,9 @@ class VLLMGenerator:
             kv_cache_memory_bytes=None if cache is None else int(cache * 2**30),
             enforce_eager=self.eager,
             enable_chunked_prefill=not on_cpu,  # a seeded sample can't be put off on a CPU
-            enable_sleep_mode=not on_cpu,
+            enable_sleep_mode=not on_cpu and self.may_sleep,
         )
+        self.scratch = scratch()
         keep_groups(self.llm)
         self.llm.llm_engine.output_processor.tokenizer = tokenizer
         self.transfer = Transfer(self.llm)
@@ -112,6 +118,7 @@ class VLLMGenerator:
                 own_threads(),
                 launched(ranks, self.spec.device),
             ):
+                forget_rotations()
                 return self.vllm.LLM(
                     self.spec.path,
                     dtype=self.spec.dtype,
@@ -191,7 +198,16 @@ class VLLMGenerator:
         """Give the GPU's memory back: weights go to the host if kept, the cache is dropped.
 
         The base of an adapter doesn't come anew, so is kept.
+
+        Raises:
+            EngineError: another engine of this process has the memory that can be given back.
         """
+        if not self.may_sleep:
+            raise EngineError(
+                f"vLLM lets one engine of a process sleep, the first; that on `{self.spec.path}` "
+                "is another",
+                hint="let it be `resident`, or sample from one of the models in another pool",
+            )
         self.inbox = {}
         if self.spec.device != "cpu":
             self.llm.sleep(level=1 if keep or self.spec.lora else 2)
@@ -243,6 +259,7 @@ class VLLMGenerator:
         self.transfer.check()
         if self.llm.llm_engine.has_unfinished_requests():
             raise EngineError("vLLM has failed before", hint="start the run again")
+        work_in(self.scratch)
         adapter = self.adapters.ready()
         what = f"sampling {len(prompts)} requests from {self.spec.path}"
         try:

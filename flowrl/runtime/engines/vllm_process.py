@@ -1,5 +1,6 @@
 """vLLM in a process that does other things too: its module, warnings, threads and groups."""
 
+import gc
 import logging
 import os
 import warnings
@@ -105,3 +106,26 @@ def keep_groups(llm: Any) -> None:
     if hasattr(client, "_finalizer"):
         client._finalizer.detach()
     weakref.finalize(client, client.engine_core.model_executor.shutdown)
+
+
+def may_sleep() -> bool:
+    """Whether the next engine's memory can leave the GPU: vLLM has that for one in a process."""
+    gc.collect()
+    allocator = import_module("vllm.device_allocator.cumem").CuMemAllocator.instance
+    return allocator is None or not allocator.get_current_usage()
+
+
+def forget_rotations() -> None:
+    """Let the next engine have rotary tables of its own: others' leave the GPU when those sleep."""
+    import_module("vllm.model_executor.layers.rotary_embedding")._ROPE_DICT.clear()
+
+
+def scratch() -> Any:
+    """Return the scratch memory that vLLM works with: that of the engine started last."""
+    return import_module("vllm.v1.worker.workspace")._manager
+
+
+def work_in(scratch: Any) -> None:
+    """Have vLLM work with the scratch memory of one engine, into which its CUDA graphs write."""
+    workspace: Any = import_module("vllm.v1.worker.workspace")
+    workspace._manager = scratch

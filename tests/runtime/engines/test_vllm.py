@@ -1,6 +1,7 @@
 """What is vLLM's own; what it shares with other engines is in tests/conformance."""
 
 import sys
+from importlib import import_module
 from importlib.util import find_spec
 
 import attrs
@@ -105,6 +106,51 @@ help: start the run again\
 """,
         ]
     )
+
+
+@here
+def test_two_engines_of_a_process_share_no_tables_and_no_scratch_memory(spec, generator):
+    workspace = import_module("vllm.v1.worker.workspace")
+    workspace.init_workspace_manager(torch.device("cpu"))
+    first = start(spec)
+    workspace.init_workspace_manager(torch.device("cpu"))
+    second = start(spec)
+    (one,), (other,) = first.llm.apply_model(rotations), second.llm.apply_model(rotations)
+
+    seen = []
+    for engine in (first, second, first):
+        engine.generate(ONE, Sampling(max_tokens=2))
+        seen.append(workspace.current_workspace_manager())
+
+    assert one
+    assert not one & other
+    assert seen == [first.scratch, second.scratch, first.scratch]
+    assert first.scratch is not second.scratch
+    workspace.reset_workspace_manager()
+
+
+def rotations(model):
+    """Return where the rotary tables of a model are."""
+    return {x.data_ptr() for name, x in model.named_buffers() if "cos_sin" in name}
+
+
+@here
+def test_one_engine_of_a_process_sleeps(spec, generator, monkeypatch):
+    cumem = import_module("vllm.device_allocator.cumem")
+    allocator = cumem.CuMemAllocator()
+    monkeypatch.setattr(cumem.CuMemAllocator, "instance", allocator)
+    free = vllm_process.may_sleep()
+    allocator.pointer_to_data[1] = cumem.AllocationData((0, 4096, 1, 0), "weights")
+
+    monkeypatch.setattr(generator, "may_sleep", vllm_process.may_sleep())
+
+    assert free
+    with pytest.raises(EngineError) as error:
+        generator.sleep()
+    assert str(error.value).replace(spec.path, "MODEL") == snapshot("""\
+vLLM lets one engine of a process sleep, the first; that on `MODEL` is another
+help: let it be `resident`, or sample from one of the models in another pool\
+""")
 
 
 @here

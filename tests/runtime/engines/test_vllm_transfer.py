@@ -12,6 +12,7 @@ from inline_snapshot import snapshot
 from flowrl.errors import EngineError
 from flowrl.runtime.engine import Request, Sampling
 from flowrl.runtime.engines.vllm import VLLMGenerator
+from flowrl.runtime.engines.vllm_process import quiet
 from flowrl.runtime.engines.vllm_transfer import BUCKET, RECEIVER, buckets
 from flowrl.runtime.model.models import ModelSpec, load_model, weights_of
 from tests.train.conftest import make_model, make_tokenizer  # noqa: F401
@@ -94,10 +95,9 @@ def test_weights_come_in_buckets_by_the_weight_transfer_api(generator, others, m
 
 @here
 def test_a_vllm_without_the_api_reloads_and_says_so(folder, others, monkeypatch, caplog):
-    monkeypatch.delattr(
-        import_module("vllm.distributed.weight_transfer").WeightTransferEngine,
-        "finish_weight_update",
-    )
+    with quiet():
+        transfer = import_module("vllm.distributed.weight_transfer")
+    monkeypatch.delattr(transfer.WeightTransferEngine, "finish_weight_update")
     generator = start(folder)
     weights, changed = others
 
