@@ -14,6 +14,7 @@ from flowrl.config.layouts import check_layouts, laid_out
 from flowrl.config.programs import load_program
 from flowrl.config.residency import check_residencies
 from flowrl.config.run_file import RunFile
+from flowrl.config.sampling import check_sampled
 from flowrl.config.schema import PoolSpec
 from flowrl.config.types import as_toml
 from flowrl.errors import ProgramError, RunFileError, nearest
@@ -113,7 +114,8 @@ def check_run(run: RunFile, graph: Graph, inputs: tuple[Input, ...]) -> None:
         RunFileError: a model, a reward or a data input is missing or unknown, a model has another
             head than is read, or an adapter that isn't trained, a pool claims a role that the
             program doesn't have, drops weights that nothing brings again, or lays out a model that
-            doesn't divide so, or a step doesn't divide into minibatches.
+            doesn't divide so, a step doesn't divide into minibatches, or an engine can't sample
+            as it is asked to.
         ProgramError: advantages are taken within groups of one sample.
     """
     roles = [spec.name for spec in inputs if spec.kind is Kind.MODEL]
@@ -129,6 +131,7 @@ def check_run(run: RunFile, graph: Graph, inputs: tuple[Input, ...]) -> None:
     check_inputs(run, inputs)
     batches(run, graph)
     check_groups(graph)
+    check_sampled(run, graph)
 
 
 def check_heads(run: RunFile, graph: Graph) -> None:

@@ -6,13 +6,14 @@ from flowrl.config.schema import Tables
 from flowrl.config.structure import KeyPath, Problem, dotted
 from flowrl.config.types import as_toml
 from flowrl.errors import nearest
-from flowrl.runtime.known_engines import ENGINES
+from flowrl.runtime.known_engines import ENGINES, FACTS
 
 
 def engines_fit(tables: Tables) -> Iterator[Problem]:
     """Yield settings of engines that don't go together."""
     yield from _unknown(tables)
     yield from _generators(tables)
+    yield from _samplers(tables)
     yield from _rooms(tables)
     yield from _kernels(tables)
     yield from _offloads(tables)
@@ -32,7 +33,7 @@ def _unknown(tables: Tables) -> Iterator[Problem]:
 
 
 def _generators(tables: Tables) -> Iterator[Problem]:
-    """Yield settings of an engine that is not taken, and a dtype that one doesn't compute in."""
+    """Yield settings of an engine that is not taken."""
     for role, engines in tables.engines.roles.items():
         path: KeyPath = ("engines", role, "generate")
         if engines.generate.vllm and engines.generate.engine != "vllm":
@@ -43,14 +44,39 @@ def _generators(tables: Tables) -> Iterator[Problem]:
                 hint='set `engine = "vllm"`, or leave the table out',
                 against=((*path, "engine"),),
             )
-        model = tables.models.get(role)
-        if engines.generate.engine == "vllm" and model and model.dtype == "float64":
+
+
+def _samplers(tables: Tables) -> Iterator[Problem]:
+    """Yield dtypes, temperatures and adapters of models that their engine can't sample with."""
+    for role, engines in tables.engines.roles.items():
+        facts, model = FACTS.get(engines.generate.engine), tables.models.get(role)
+        if facts is None or model is None:
+            continue
+        path: KeyPath = ("engines", role, "generate")
+        engine = f"`{dotted((*path, 'engine'))}` = {as_toml(engines.generate.engine)}"
+        if model.dtype not in facts.dtypes:
             yield Problem(
                 (*path, "engine"),
-                f'`{dotted((*path, "engine"))}` = "vllm" computes in float32 or bfloat16; '
-                f'`models.{role}.dtype` is "float64"',
+                f"{engine} computes in {' or '.join(facts.dtypes)}; `models.{role}.dtype` is "
+                f"{as_toml(model.dtype)}",
                 hint='take another dtype, or `engine = "hf"`',
                 against=(("models", role, "dtype"),),
+            )
+        if not facts.samples_at(temperature := engines.generate.temperature or 0.0):
+            yield Problem(
+                (*path, "temperature"),
+                f"{engine} samples at {facts.range}; `{dotted((*path, 'temperature'))}` is "
+                f"{temperature:g}",
+                hint='take another temperature, or `engine = "hf"`',
+                against=((*path, "engine"),),
+            )
+        if model.lora and model.lora.rank > facts.adapter_rank:
+            yield Problem(
+                ("models", role, "lora", "rank"),
+                f"{engine} takes adapters of rank {facts.adapter_rank} at most; "
+                f"`models.{role}.lora.rank` is {model.lora.rank}",
+                hint='take a lower rank, or `engine = "hf"`',
+                against=((*path, "engine"),),
             )
 
 

@@ -66,13 +66,23 @@ def check_layouts(run: RunFile) -> None:
     """
     for pool, spec in run.cluster.pools.items():
         for use, text in spec.layouts.items():
-            if (shape := shape_of(run, use.partition(".")[0])) is None:
-                continue
             try:
-                check_fit(shape, Layout.parse(text))
-            except RunFileError as error:
+                _check_layout(run, use, Layout.parse(text))
+            except (RunFileError, EngineError) as error:
                 where = run.source.where(("cluster", "pools", pool, "layouts", use))
                 raise RunFileError(error.problem, where=where, hint=error.hint) from None
+
+
+def _check_layout(run: RunFile, use: str, layout: Layout) -> None:
+    """Refuse a layout that doesn't fit a model, or by which no engine that samples divides it."""
+    role = use.partition(".")[0]
+    if shape := shape_of(run, role):
+        check_fit(shape, layout)
+    folder = run.resolve(run.roles[role].path) if role in run.roles else Path()
+    if layout.tp > 1 and use.endswith(".generate") and (folder / "config.json").is_file():
+        from flowrl.runtime.model.tensor_parallel import check_divides  # transformers takes seconds
+
+        check_divides(str(folder), layout.tp)
 
 
 def shape_of(run: RunFile, role: str) -> ModelShape | None:

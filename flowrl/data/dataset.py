@@ -106,6 +106,25 @@ class Dataset:
             hint="raise `epochs`, leave it out to go on for ever, or train fewer steps",
         )
 
+    def check_prompts(self, most: int, why: str) -> None:
+        """Refuse a prompt that the engine which samples has no room for.
+
+        Args:
+            most: tokens of a prompt.
+            why: what says so.
+
+        Raises:
+            DataError: naming the first row with a longer one.
+        """
+        for entry in self.entries:
+            if len(entry.context) > most:
+                raise DataError(
+                    f"the prompt has {len(entry.context)} tokens; {why}",
+                    where=f"  {entry.row.where}",
+                    hint=f"raise it, or set `max_prompt_tokens = {most}` and `on_long_prompt` to "
+                    '"skip" or "truncate_left"',
+                )
+
     def cursor(self, position: int = 0) -> "DataCursor":
         """Return a place in the data, `position` rows after the start."""
         return DataCursor(self, position)

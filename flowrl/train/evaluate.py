@@ -167,7 +167,8 @@ def eval_checkpoint(
     lowered = lower_evaluation(run, run.eval, attrs.evolve(setup, model=spec))
     tokenizers = load_tokenizers(lowered)
     with closing(RewardOpening.of(run)()) as rewards:
-        data = DataOpening.held_out(run, tokenizers["policy"])(rewards.columns)["prompts"]
+        opening = DataOpening.held_out(run, tokenizers["policy"], role)
+        data = opening(rewards.columns)["prompts"]
         say(data.sentence())
         pin_threads(run.engines.threads)
         host = Host()

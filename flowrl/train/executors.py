@@ -71,7 +71,7 @@ def _here(run: RunFile, lowered: Lowered, say: Say) -> Iterator[Opened]:
             say(each.sentence())
         open_folder(run.folder)
         if run.eval is not None:
-            held_out = DataOpening.held_out(run, tokenizers[role])(rewards.columns)["prompts"]
+            held_out = DataOpening.held_out(run, tokenizers[role], role)(rewards.columns)["prompts"]
             say(f"held out: {held_out.sentence()}")
         executor = lowered.compile(
             rows_per_step=run.train.prompts_per_step,

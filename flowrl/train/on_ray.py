@@ -85,7 +85,7 @@ def executors(
         inputs=scored.traced.inputs,
         roles=scored.models,
         tokenizers=evaluation_tokenizers(scored, tokenizers, role),
-        data=DataOpening.held_out(run, tokenizers[role]),
+        data=DataOpening.held_out(run, tokenizers[role], role),
         routes=routes_of(scored.models, run.cluster.machines),
         seed=seed_of(run),
         loan=Loan(TRAINING, role, lowered.graph.input(role).pool, "policy"),

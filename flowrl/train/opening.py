@@ -8,6 +8,7 @@ import attrs
 
 from flowrl.config.check import check_inputs
 from flowrl.config.run_file import RunFile
+from flowrl.config.sampling import Room, held_out_room, room_of
 from flowrl.data.dataset import Dataset
 from flowrl.data.opening import open_data
 from flowrl.data.spec import DataSpec, RowKind
@@ -114,6 +115,7 @@ class DataOpening:
         scored: whether rewards are called on the rows.
         in_order: draw them in the order of the source, for ever.
         drawn: steps of the run, and rows that each draws; None if that is not known before.
+        room: what the engine that samples has for a prompt; None if that is not known before.
     """
 
     specs: Mapping[str, tuple[DataSpec, RowKind]]
@@ -123,6 +125,7 @@ class DataOpening:
     scored: bool = True
     in_order: bool = False
     drawn: tuple[int, int] | None = None
+    room: Room | None = None
 
     @classmethod
     def of(cls, run: RunFile, lowered: Lowered, tokenizers: Mapping[str, Any]) -> "DataOpening":
@@ -144,15 +147,23 @@ class DataOpening:
             run.resolve("."),
             scored,
             drawn=None if until else (run.train.steps, run.train.prompts_per_step),
+            room=room_of(run, lowered.graph),
         )
 
     @classmethod
-    def held_out(cls, run: RunFile, tokenizer: Any) -> "DataOpening":
-        """Return what a run file says of held-out prompts."""
+    def held_out(cls, run: RunFile, tokenizer: Any, role: str) -> "DataOpening":
+        """Return what a run file says of held-out prompts, from which a role samples."""
         specs: dict[str, tuple[DataSpec, RowKind]] = {
             "prompts": (run.structure(DataSpec, "eval.data"), "prompts")
         }
-        return cls(specs, tokenizer, run.train.seed, run.resolve("."), in_order=True)
+        return cls(
+            specs,
+            tokenizer,
+            run.train.seed,
+            run.resolve("."),
+            in_order=True,
+            room=held_out_room(run, role),
+        )
 
     def __call__(self, columns: Routes) -> dict[str, Dataset]:
         """Read the rows, which must have the columns that rewards need.
@@ -176,6 +187,8 @@ class DataOpening:
             columns.check(entry.row for entry in data.entries)
         if self.drawn is not None:
             data.check_lasts(*self.drawn)
+        if self.room is not None:
+            data.check_prompts(self.room.prompt, str(self.room))
         if not self.in_order:
             return data
         return attrs.evolve(data, shuffle=False, sampler=None, epochs=None)

@@ -1,6 +1,11 @@
 """Settings of engines that are fine alone and not together."""
 
+from typing import get_args
+
+import pytest
 from inline_snapshot import snapshot
+
+from flowrl.runtime.known_engines import FACTS
 
 
 def test_settings_of_an_engine_that_is_not_taken(error_of, load):
@@ -116,3 +121,42 @@ def test_completions_that_leave_no_room_for_a_prompt(error_of):
    20 | [engines.policy.generate]
                         ^^^^^^^^\
 """)
+
+
+def test_a_temperature_that_the_engine_does_not_sample_at(error_of, load):
+    engine = "[engines.policy.generate]\nengine = 'vllm'\n"
+
+    assert error_of(engine + "temperature = 2.5\n") == snapshot("""\
+`engines.policy.generate.engine` = "vllm" samples at temperature 0, and from 0.01 to 2; `engines.policy.generate.temperature` is 2.5
+  run.toml:22
+   22 | temperature = 2.5
+        ^^^^^^^^^^^
+  run.toml:21
+   21 | engine = 'vllm'
+        ^^^^^^
+help: take another temperature, or `engine = "hf"`\
+""")
+    for fine in ("0", "0.01", "2.0"):
+        load(engine + f"temperature = {fine}\n")
+    load("[engines.policy.generate]\ntemperature = 2.5\n")
+
+
+def test_an_adapter_of_a_rank_that_the_engine_does_not_take(error_of, load):
+    engine = "[engines.policy.generate]\nengine = 'vllm'\n"
+
+    assert error_of(engine, "models.policy.lora.rank=600") == snapshot("""\
+`engines.policy.generate.engine` = "vllm" takes adapters of rank 512 at most; `models.policy.lora.rank` is 600
+  --set models.policy.lora.rank=600
+  run.toml:21
+   21 | engine = 'vllm'
+        ^^^^^^
+help: take a lower rank, or `engine = "hf"`\
+""")
+    load(engine, "models.policy.lora.rank=512")
+    load("", "models.policy.lora.rank=600")
+
+
+def test_the_highest_rank_of_an_adapter_is_vllms_own():
+    lora = pytest.importorskip("vllm.config.lora")
+
+    assert FACTS["vllm"].adapter_rank == max(get_args(lora.MaxLoRARanks))

@@ -69,3 +69,18 @@ help: raise `epochs`, leave it out to go on for ever, or train fewer steps\
 """)
     assert cursor.position == 8
     assert len(cursor.take(2).rows) == 2
+
+
+def test_a_prompt_that_leaves_no_room_to_sample_is_named_with_its_row(made):
+    data = made(11)  # the last prompt, p10, is the longest
+    most = max(len(entry.context) for entry in data.entries)
+    data.check_prompts(most, "")
+
+    with pytest.raises(DataError) as caught:
+        data.check_prompts(most - 1, "`max_model_len` = 9 leaves 2 beside 7 of a completion")
+
+    assert str(caught.value) == snapshot("""\
+the prompt has 4 tokens; `max_model_len` = 9 leaves 2 beside 7 of a completion
+  a.jsonl:11
+help: raise it, or set `max_prompt_tokens = 3` and `on_long_prompt` to "skip" or "truncate_left"\
+""")

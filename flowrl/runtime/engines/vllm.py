@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import AutoConfig, AutoModelForCausalLM
 
 from flowrl.errors import EngineError
 from flowrl.runtime.engine import Completion, Request, Sampling
@@ -27,12 +26,12 @@ from flowrl.runtime.engines.vllm_ranks import division, launched
 from flowrl.runtime.engines.vllm_transfer import Transfer
 from flowrl.runtime.engines.vllm_weights import own_tensors, repack_tied
 from flowrl.runtime.known_engines import FACTS
-from flowrl.runtime.model.lora import add_adapter
 from flowrl.runtime.model.models import (
     DTYPES,
     ModelSpec,
     check_device,
     check_weights,
+    outline,
     shapes_of,
 )
 from flowrl.runtime.model.value_head import without_value_head
@@ -312,12 +311,3 @@ class VLLMGenerator:
             if stops.reached(tail, count).item():
                 return Completion(tokens[:count], logprobs[:count], truncated=False)
         return Completion(tokens, logprobs, truncated=made.finish_reason == "length")
-
-
-def outline(spec: ModelSpec) -> Any:
-    """Return a language model without storage: it tells the names and shapes of its weights."""
-    with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(spec.path))
-        if spec.lora:
-            add_adapter(model, spec.lora)
-    return model

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from flowrl.ir.sections import Span, section_spans
 from flowrl.runtime.model.models import weights_of
-from flowrl.runtime.model.tensor_parallel import Heads, check_fit, declared
+from flowrl.runtime.model.tensor_parallel import divided
 from flowrl.runtime.ranks.ranks import Ranks
 
 VOCABULARY_MULTIPLE = 64
@@ -68,20 +68,16 @@ def parts_of(outline: Any, ranks: Ranks) -> dict[str, Part]:
         EngineError: transformers declares no way to divide the model, or heads or columns don't
             divide evenly.
     """
-    divided = dict(_divided(outline, ranks)) if ranks.count > 1 else {}
+    cut = dict(_divided(outline, ranks)) if ranks.count > 1 else {}
     return {
-        name: Part(tuple(tensor.shape), *divided.get(name, ()))
+        name: Part(tuple(tensor.shape), *cut.get(name, ()))
         for name, tensor in weights_of(outline).items()
     }
 
 
 def _divided(outline: Any, ranks: Ranks) -> Iterator[tuple[str, tuple[int, tuple[Span, ...]]]]:
     """Yield the dim and the spans of each weight that is divided."""
-    heads = Heads.of(outline)
-    for name, module, columns in declared(outline):
-        role = name.rpartition(".")[2]
-        sections = heads.sections(role, module.out_features if columns else module.in_features)
-        check_fit(sections, ranks.count, f"{name}.weight")
+    for name, module, columns, sections in divided(outline, ranks.count):
         spans = section_spans(sections, ranks.index, ranks.count)
         for key, _ in module.named_parameters():
             if columns or key == "weight":

@@ -95,8 +95,7 @@ def load_model(
                 ignore_mismatched_sizes=True,  # `check_report` refuses them by name
             )
     except (OSError, ValueError, SafetensorError) as error:
-        reason = str(error).splitlines()[0]
-        raise EngineError(f"`{spec.path}` holds no model: {reason}", hint=FOLDER) from error
+        raise no_model(spec.path, error) from error
     if classifies:
         check_classifier(model, spec.path)
     fresh = head_names(model) if classifies else set()
@@ -115,6 +114,29 @@ def load_model(
     if spec.lora:
         add_adapter(model, spec.lora)
     return _aligned(model).to(spec.device).eval()
+
+
+def outline(spec: ModelSpec) -> Any:
+    """Return a language model without storage: it tells the names and shapes of its weights.
+
+    Raises:
+        EngineError: the folder has no such model's config.
+    """
+    with torch.device("meta"):
+        try:
+            config = transformers.AutoConfig.from_pretrained(spec.path)
+            model = transformers.AutoModelForCausalLM.from_config(config)
+        except (OSError, ValueError) as error:
+            raise no_model(spec.path, error) from error
+        if spec.lora:
+            add_adapter(model, spec.lora)
+    return model
+
+
+def no_model(path: str, error: Exception) -> EngineError:
+    """Return the error of a folder from which transformers can't make a model."""
+    reason = str(error).splitlines()[0]
+    return EngineError(f"`{path}` holds no model: {reason}", hint=FOLDER)
 
 
 def exact_attention(config: transformers.PreTrainedConfig) -> str | None:

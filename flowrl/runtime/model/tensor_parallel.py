@@ -25,6 +25,7 @@ from transformers import PreTrainedModel
 from flowrl.errors import EngineError
 from flowrl.ir.sections import Section, joined_heads, section_spans
 from flowrl.runtime.model.fsdp2 import chunk
+from flowrl.runtime.model.models import ModelSpec, outline
 from flowrl.runtime.ranks.mesh import mesh_of
 from flowrl.runtime.ranks.ranks import Ranks
 
@@ -93,10 +94,8 @@ def divide(model: PreTrainedModel, ranks: Ranks, device: str) -> dict[str, Tenso
     """
     mesh = mesh_of(ranks.group, 1, torch.device(device).type, ranks.timeout)
     heads, orders = Heads.of(model), {}
-    for name, module, columns in declared(model):
+    for name, module, columns, parts in divided(model, ranks.count):
         parent, _, role = name.rpartition(".")
-        parts = heads.sections(role, module.out_features if columns else module.in_features)
-        check_fit(parts, ranks.count, f"{name}.weight")
         if columns and (order := order_of(parts, ranks.count)) is not None:
             for key, parameter in module.named_parameters():
                 parameter.data = parameter.data[order]
@@ -106,6 +105,36 @@ def divide(model: PreTrainedModel, ranks: Ranks, device: str) -> dict[str, Tenso
             narrow(model.get_submodule(parent), heads.over(ranks.count))
     divide_vocabulary(model, mesh)
     return orders
+
+
+def divided(
+    model: PreTrainedModel, ranks: int
+) -> Iterator[tuple[str, nn.Linear, bool, tuple[Section, ...]]]:
+    """Yield the layers that ranks divide, whether by columns, and the sections of that dim.
+
+    Raises:
+        EngineError: as `divide`.
+    """
+    heads = Heads.of(model)
+    for name, module, columns in declared(model):
+        role = name.rpartition(".")[2]
+        parts = heads.sections(role, module.out_features if columns else module.in_features)
+        check_fit(parts, ranks, f"{name}.weight")
+        yield name, module, columns, parts
+
+
+def check_divides(path: str, ranks: int) -> None:
+    """Refuse a model that so many ranks can't divide, before any of its weights are read.
+
+    Args:
+        path: its folder.
+        ranks: of a replica.
+
+    Raises:
+        EngineError: as `divide`.
+    """
+    for _ in divided(outline(ModelSpec(path)), ranks):
+        pass
 
 
 def declared(model: PreTrainedModel) -> Iterator[tuple[str, nn.Linear, bool]]:
