@@ -7,6 +7,7 @@ import attrs
 from flowrl.config.models import ModelTable
 from flowrl.config.structure import OPEN_TO, Table
 from flowrl.config.types import AboveZero, Count, Decay, Fraction, Mass, NotNegative, Positive
+from flowrl.runtime.known_engines import FACTS
 
 
 @attrs.frozen
@@ -68,10 +69,16 @@ class GenerateTable:
     """Tokens before a completion may stop."""
     stop: tuple[str, ...] = ()
     """Strings that end a completion."""
-    sequences_per_block: Positive = 64
-    """Sequences that are computed together; it fixes results, whatever the number of replicas."""
+    sequences_per_block: Positive | None = None
+    """Sequences that are computed together; it fixes results, whatever the number of replicas. Not
+    given: 64 with `hf`; with `vllm`, which fills the GPU itself, all that a worker samples."""
     vllm: VLLMTable | None = None
     """What the engine `vllm` is started with."""
+
+    @property
+    def together(self) -> int | None:
+        """How many sequences are computed together; None for all of a worker's."""
+        return self.sequences_per_block or FACTS[self.engine].sequences
 
 
 @attrs.frozen

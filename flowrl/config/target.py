@@ -18,7 +18,6 @@ from flowrl.errors import EngineError, RunFileError
 from flowrl.ir.graph import Graph
 from flowrl.ir.layout import Layout
 from flowrl.ops.uses import Uses, uses_of
-from flowrl.runtime.known_engines import FACTS
 
 BYTES = {"float32": 4, "bfloat16": 2, "float64": 8}
 DIVIDED = {"train": ("fsdp", "dp"), "score": ("fsdp", "dp")}
@@ -121,8 +120,6 @@ def _workload(run: RunFile, uses: Mapping[str, Uses], lending: Collection[str]) 
 def _settings(run: RunFile, role: str, *, lends: bool) -> Settings:
     weight, engines = BYTES[run.roles[role].dtype], run.engines.role(role)
     expected = run.workload.role(role)
-    blocks = FACTS[engines.generate.engine].blocks
-    together = engines.generate.sequences_per_block if blocks else None
     return Settings(
         weight_bytes=weight,
         optimizer_bytes=MOMENTS + (BYTES["float32"] if weight == BYTES["bfloat16"] else 0),
@@ -130,7 +127,7 @@ def _settings(run: RunFile, role: str, *, lends: bool) -> Settings:
         microbatch_tokens=engines.train.tokens_per_microbatch,
         head_tokens=min(Settings().head_tokens, engines.train.tokens_per_microbatch),
         checkpointing=engines.train.checkpointing,
-        sequences=expected.sequences or together,
+        sequences=expected.sequences or engines.generate.together,
         kv_share=expected.kv_share,
         lends=lends,
     )

@@ -132,7 +132,8 @@ class Host:
         readers: how each role reads completions whose tokenizer is not its own.
         score: calls reward functions.
         drop_failed: drop the group of a failed reward; else it scores 0.
-        sequences_per_block: for each role, how many sequences a generator computes together.
+        sequences_per_block: for each role, how many sequences a generator computes together; None
+            for all of a worker's.
         seed: of the run.
         step: the number of this step.
         cursors: the place in the data of each input.
@@ -150,7 +151,7 @@ class Host:
     readers: dict[str, Reader] = attrs.field(factory=dict)
     score: ScoreFunction | None = None
     drop_failed: bool = False
-    sequences_per_block: dict[str, int] = attrs.field(factory=dict)
+    sequences_per_block: dict[str, int | None] = attrs.field(factory=dict)
     seed: int = 0
     step: int = 0
     cursors: Mapping[str, Cursor] = attrs.field(factory=dict)

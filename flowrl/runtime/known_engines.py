@@ -35,7 +35,8 @@ class Facts:
         dtypes: that it computes in.
         temperatures: the lowest and the highest that it samples at, besides 0.
         adapter_rank: the highest rank of an adapter that it takes.
-        blocks: whether the sequences of a block are all that it computes at once.
+        sequences: that it is given at once where the run file is silent; None, all of a worker's,
+            for one that chooses itself how many it computes.
     """
 
     title: str
@@ -45,7 +46,7 @@ class Facts:
     dtypes: tuple[str, ...] = ("float32", "bfloat16", "float64")
     temperatures: tuple[float, float] = (0.0, inf)
     adapter_rank: float = inf
-    blocks: bool = False
+    sequences: int | None = None
 
     def samples_at(self, temperature: float) -> bool:
         """Whether it samples at a temperature."""
@@ -61,7 +62,7 @@ class Facts:
 
 FACTS: Mapping[str, Facts] = MappingProxyType(
     {
-        "hf": Facts("hf", lends=True, blocks=True),
+        "hf": Facts("hf", lends=True, sequences=64),
         "vllm": Facts(
             "vLLM",
             lends=True,

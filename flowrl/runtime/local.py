@@ -32,7 +32,8 @@ class RoleSetup:
         generator_options: what it is started with, besides the model and its tokenizer.
         generator_device: where that engine lives, if not where the model is trained.
         sampling: how, where the program is silent.
-        sequences_per_block: how many sequences the generator computes together.
+        sequences_per_block: how many sequences the generator computes together; None for all of
+            a worker's.
         trainer: the engine that runs it forward and trains it.
         options: of the optimiser and of microbatches.
         fsdp: how its weights are divided over the ranks of its pool; None gives each all.
@@ -45,7 +46,7 @@ class RoleSetup:
     generator_options: Mapping[str, object] = attrs.field(factory=dict)
     generator_device: str | None = None
     sampling: Sampling = attrs.field(factory=Sampling)
-    sequences_per_block: int = 64
+    sequences_per_block: int | None = 64
     trainer: str = "torch"
     options: TrainerOptions = attrs.field(factory=TrainerOptions)
     fsdp: Fsdp2 | None = None

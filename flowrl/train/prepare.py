@@ -71,7 +71,7 @@ def role_setup(run: RunFile, role: str) -> RoleSetup:
         sampling=Sampling(
             max_tokens=generate.max_tokens, min_tokens=generate.min_tokens, stop=generate.stop
         ),
-        sequences_per_block=generate.sequences_per_block,
+        sequences_per_block=generate.together,
         trainer=train.engine,
         options=TrainerOptions(
             **options,

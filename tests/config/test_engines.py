@@ -160,3 +160,12 @@ def test_the_highest_rank_of_an_adapter_is_vllms_own():
     lora = pytest.importorskip("vllm.config.lora")
 
     assert FACTS["vllm"].adapter_rank == max(get_args(lora.MaxLoRARanks))
+
+
+def test_hf_computes_64_sequences_at_once_and_vllm_what_it_has_room_for(load):
+    def together(table):
+        return load(f"[engines.policy.generate]\n{table}").engines.role("policy").generate.together
+
+    assert together("") == 64
+    assert together('engine = "vllm"') is None
+    assert together('engine = "vllm"\nsequences_per_block = 8') == 8

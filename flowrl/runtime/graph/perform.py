@@ -38,15 +38,21 @@ def generate(it: Evaluator, node: Node, args: list[Any], path: Path) -> Sequence
 
 
 def asked(
-    it: Evaluator, node: Node, handle: Handle, context: Ragged, rows: Any, path: Path
+    it: Evaluator,
+    node: Node,
+    handle: Handle,
+    context: Ragged,
+    rows: Any,
+    path: Path,
+    workers: int = 1,
 ) -> list[list[Request]]:
-    """Return the blocks of requests that a generator computes together."""
+    """Return the blocks of requests that a generator computes together, on one of the workers."""
     op = node.op
     assert isinstance(op, model.Generate)
     prompts = [row.tolist() for row in context.rows()]
     seeds = it.host.row_seeds(rows, op.number, *path)
     requests = [Request(p, s, op.n) for p, s in zip(prompts, seeds, strict=True)]
-    return blocks(requests, it.host.sequences_per_block.get(handle.resident.role, 64))
+    return blocks(requests, it.host.sequences_per_block.get(handle.resident.role, 64), workers)
 
 
 def answers(

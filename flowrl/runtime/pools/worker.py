@@ -200,7 +200,7 @@ class Worker:
         """Divide the requests of a `generate` into whole blocks for the workers of this pool."""
         part, node = self._generate(plan, graph, number)
         handle, context, rows = self._values(given)
-        asked = perform.asked(part.it, node, handle, context, rows, path)
+        asked = perform.asked(part.it, node, handle, context, rows, path, workers)
         want = shares([sum(r.n for r in block) for block in asked], workers)
         boxes: list[Any] = [channels.put([[]]) for _ in want]
         for send in send_list([range(len(asked))], want):
