@@ -45,10 +45,12 @@ class Clock:
         self.end()
 
     def end(self) -> None:
-        """Keep this step, and begin the next one."""
+        """Keep this step, and begin the next one. The peak is that of the steps after the first."""
         print(" ".join(f"{name} {spent:.3f}" for name, spent in self.now.items()), flush=True)
         self.steps.append(dict(self.now))
         self.now.clear()
+        if len(self.steps) == 1 and torch.cuda.is_available():
+            torch.cuda.reset_peak_memory_stats()
 
 
 def moment() -> float:

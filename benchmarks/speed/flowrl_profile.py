@@ -7,6 +7,7 @@ The steps are those of the run, without its logs; the first ones, WARM-UP, are l
 
 import cProfile
 import pstats
+import shutil
 import sys
 from pathlib import Path
 
@@ -21,6 +22,7 @@ SHOWN = 40
 
 def profiled(work: Work, warmup: int) -> cProfile.Profile:
     """Run the steps; return the profile of those after the first ones."""
+    shutil.rmtree(work.folder, ignore_errors=True)
     run, profile = load_run_file(work.run_file, work.sets), cProfile.Profile()
     with opened(run, lower(run), print) as ready:
         carry = ready.executor.first()

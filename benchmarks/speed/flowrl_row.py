@@ -15,7 +15,6 @@ from work import Work
 
 from flowrl.cli import main as command
 from flowrl.config.run_file import load_run_file
-from flowrl.config.weights import How, syncs
 from flowrl.train.op_log import OPS
 from flowrl.train.prepare import lower
 
@@ -66,7 +65,7 @@ def steps(ops: list[dict[str, Any]], metrics: list[dict[str, Any]]) -> list[dict
 def weights_bytes(work: Work) -> int:
     """Return the bytes that a step copies for vLLM to have new weights."""
     run = load_run_file(work.run_file, work.sets)
-    if syncs(run, lower(run).graph)["policy"].how is How.ALIAS:
+    if lower(run).models["policy"].shares:
         return 0
     return sum(file.stat().st_size for file in Path(work.model).glob("*.safetensors"))
 

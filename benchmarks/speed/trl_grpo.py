@@ -57,8 +57,9 @@ def listen(clock: Clock) -> None:
     """Have TRL's profiling contexts tell the clock."""
 
     def tell(self: ProfilingContext, _: float) -> None:
-        part = PARTS.get(self.name)
-        if self.name == LOGPROBS and not torch.is_grad_enabled():
+        name = self.name.removeprefix("GRPOTrainer.")
+        part = PARTS.get(name)
+        if name == LOGPROBS and not torch.is_grad_enabled():
             part = "logprobs"
         if part:
             moment()
@@ -83,7 +84,8 @@ def settings(work: Work, *, kind: bool) -> GRPOConfig:
         beta=0.0,
         loss_type="dapo",  # the mean over all tokens
         optim="adamw_torch_fused",
-        bf16=True,
+        bf16=torch.cuda.is_available(),
+        use_cpu=not torch.cuda.is_available(),
         gradient_checkpointing=not kind,
         use_vllm=True,
         vllm_mode="colocate",
