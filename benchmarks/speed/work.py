@@ -13,7 +13,6 @@ HERE = Path(__file__).parent
 SMOKE = {
     "program.samples": "4",
     "engines.policy.generate.max_tokens": "8",
-    "engines.policy.generate.sequences_per_block": "16",
     "engines.policy.generate.vllm.max_model_len": "64",
     "engines.policy.train.tokens_per_microbatch": "256",
     "engines.policy.train.compile": "false",
