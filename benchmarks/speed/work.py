@@ -14,6 +14,7 @@ SMOKE = {
     "program.samples": "4",
     "engines.policy.generate.max_tokens": "8",
     "engines.policy.generate.vllm.max_model_len": "64",
+    "engines.policy.generate.vllm.max_num_seqs": "16",
     "engines.policy.train.tokens_per_microbatch": "256",
     "engines.policy.train.compile": "false",
     "cluster.machines": "1xCPU",

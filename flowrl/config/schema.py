@@ -47,6 +47,9 @@ class VLLMTable:
     max_model_len: Positive | None = None
     """Most tokens of a prompt and its completion; as many as the model has positions if not
     given."""
+    max_num_seqs: Positive | None = None
+    """Most sequences that run at once, with CUDA graphs for as many; if not given, vLLM's choice by
+    the GPU, with graphs for 512 at most."""
     enforce_eager: bool | None = None
     """Run without compilation and CUDA graphs; true on a CPU if not given."""
 

@@ -40,6 +40,8 @@ from flowrl.runtime.sampling.refusals import broken, check_prompts, check_sampli
 from flowrl.runtime.sampling.stopping import Stops
 
 KNOWN = FACTS["vllm"]
+GRAPHS = 512
+"""Sequences that vLLM has CUDA graphs for by itself, if it may run as many."""
 
 
 class VLLMGenerator:
@@ -56,6 +58,8 @@ class VLLMGenerator:
         gpu_memory_utilization: share of the device's memory for weights, activations and cache.
         kv_cache_gib: size of the key-value cache instead; on a CPU 1 if not given.
         max_model_len: most tokens of a prompt and its completion; the model's if not given.
+        max_num_seqs: most sequences that run at once, with CUDA graphs for as many; vLLM's choice
+            if not given.
         enforce_eager: run layer by layer, without compilation and CUDA graphs; on a CPU if not
             given.
 
@@ -72,6 +76,7 @@ class VLLMGenerator:
         gpu_memory_utilization: float = 0.9,
         kv_cache_gib: float | None = None,
         max_model_len: int | None = None,
+        max_num_seqs: int | None = None,
         enforce_eager: bool | None = None,
     ) -> None:
         if spec.dtype not in KNOWN.dtypes:
@@ -95,6 +100,7 @@ class VLLMGenerator:
         self.llm = self._start(
             **(vllm_adapter.settings(spec.lora) if spec.lora else vllm_transfer.settings()),
             **division(ranks, on_cpu),
+            **at_once(max_num_seqs),
             max_model_len=max_model_len,
             gpu_memory_utilization=gpu_memory_utilization,
             kv_cache_memory_bytes=None if cache is None else int(cache * 2**30),
@@ -311,3 +317,11 @@ class VLLMGenerator:
             if stops.reached(tail, count).item():
                 return Completion(tokens[:count], logprobs[:count], truncated=False)
         return Completion(tokens, logprobs, truncated=made.finish_reason == "length")
+
+
+def at_once(count: int | None) -> dict[str, Any]:
+    """Return vLLM's settings for so many sequences at once."""
+    if count is None:
+        return {}
+    graphs = {"max_cudagraph_capture_size": count} if count > GRAPHS else {}
+    return {"max_num_seqs": count, "compilation_config": graphs}

@@ -15,7 +15,7 @@ from flowrl.functional.ragged import Ragged
 from flowrl.runtime.engine import Request, Sampling, Sequences
 from flowrl.runtime.engines import vllm_process
 from flowrl.runtime.engines.torch import TorchTrainer
-from flowrl.runtime.engines.vllm import VLLMGenerator
+from flowrl.runtime.engines.vllm import VLLMGenerator, at_once
 from flowrl.runtime.model.lora import Lora
 from flowrl.runtime.model.models import ModelSpec
 from flowrl.runtime.ranks.ranks import Ranks
@@ -71,6 +71,27 @@ def test_prompts_are_held_to_max_model_len(spec):
 
     with pytest.raises(EngineError, match="has 30 tokens; the model's 32 positions leave 28"):
         short.generate([Request([5] * 30, seed=0)], Sampling(max_tokens=4))
+
+
+@here
+@pytest.mark.parametrize("count", [1, 600])
+def test_it_runs_as_many_sequences_at_once_as_it_is_told(spec, count):
+    made = start(spec, max_num_seqs=count)
+
+    config = made.llm.llm_engine.vllm_config
+    found = made.generate([Request([1, 5, 9], seed=0, n=3)], Sampling(max_tokens=3))
+
+    assert config.scheduler_config.max_num_seqs == count
+    assert [len(group) for group in found] == [3]
+
+
+def test_sequences_that_run_at_once_all_find_a_cuda_graph():
+    assert at_once(None) == {}
+    assert at_once(512) == {"max_num_seqs": 512, "compilation_config": {}}
+    assert at_once(1024) == {
+        "max_num_seqs": 1024,
+        "compilation_config": {"max_cudagraph_capture_size": 1024},
+    }
 
 
 @here
