@@ -1,6 +1,6 @@
 """A row made ready: what reward functions see, and the ids that engines are sent."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import attrs
 import torch
@@ -48,7 +48,7 @@ class Preparer:
     spec: DataSpec
     encoder: Encoder
     kind: RowKind
-    needs: frozenset[str]
+    needs: Mapping[str, str]
 
     def entry(self, record: Record) -> Entry:
         """Check a record and encode it.
@@ -57,8 +57,8 @@ class Preparer:
             RowError: this row cannot be used.
             DataError: no row can be used.
         """
-        for column in sorted(self.needs):
-            record.value(column)
+        for column, reader in sorted(self.needs.items()):
+            record.value(column, reader)
         try:
             return MAKE[self.kind](self, record)
         except EncodingError as error:

@@ -1,7 +1,8 @@
 """Opening data: every row is read, checked and encoded once, before anything starts."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import attrs
@@ -25,7 +26,7 @@ def open_data(
     *,
     seed: int,
     folder: Path,
-    needs: frozenset[str] = frozenset(),
+    needs: Mapping[str, str] = MappingProxyType({}),
 ) -> Dataset:
     """Read, check and encode the rows of a source.
 
@@ -35,7 +36,7 @@ def open_data(
         tokenizer: of the model that reads the prompts.
         seed: the run's, for specs without one.
         folder: where relative paths start.
-        needs: columns that each row must have a value in, such as a reward function's.
+        needs: columns that each row must have a value in, and what needs them: a reward.
 
     Returns:
         The data set; `sentence()` says what was left out.
@@ -45,8 +46,9 @@ def open_data(
             row is left.
     """
     spec = _with_source_columns(spec)
-    needs |= template_columns(spec.template) if spec.template is not None else frozenset()
-    preparer = Preparer(spec, Encoder.of(tokenizer), kind, needs)
+    templated = template_columns(spec.template) if spec.template is not None else frozenset()
+    readers = dict.fromkeys(templated, "`template`") | dict(needs)
+    preparer = Preparer(spec, Encoder.of(tokenizer), kind, readers)
     entries: list[Entry] = []
     skips: list[RowError] = []
     for record in _selected(spec, folder):

@@ -39,8 +39,12 @@ class Record:
     where: str
     columns: Mapping[str, Any]
 
-    def value(self, column: str) -> Any:
+    def value(self, column: str, reader: str = "") -> Any:
         """Return the value in `column`.
+
+        Args:
+            column: its name.
+            reader: what needs it, for the error.
 
         Raises:
             RowError: there is none.
@@ -54,7 +58,8 @@ class Record:
             found = ", ".join(f"`{name}`" for name in self.columns)
             close = nearest(column, self.columns)
             problem = f"column `{column}` is missing{close}; the row has {found or 'no columns'}"
-        raise RowError("missing column", problem, where=self.where)
+        read = f"; {reader} needs it" if reader else ""
+        raise RowError("missing column", problem + read, where=self.where)
 
     def text(self, column: str) -> str:
         """Return the text in `column`, which must not be blank.

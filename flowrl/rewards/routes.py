@@ -83,9 +83,13 @@ class Routes:
     of: Mapping[str, Route]
 
     @property
-    def needs(self) -> frozenset[str]:
-        """The columns that every row must have, whichever functions it picks."""
-        return frozenset().union(*(route.needs for route in self.of.values()))
+    def needs(self) -> dict[str, str]:
+        """The columns that every row must have, whichever functions it picks, and for what."""
+        found: dict[str, str] = {}
+        for name, route in self.of.items():
+            for column in route.needs:
+                found.setdefault(column, f"the reward `{name}`")
+        return found
 
     def check(self, rows: Iterable[Row]) -> None:
         """Refuse rows that a reward cannot be called with, before anything is generated.

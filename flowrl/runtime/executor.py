@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import attrs
 
 from flowrl.errors import EngineError
-from flowrl.ir.graph import Graph
+from flowrl.ir.graph import Graph, Node
 from flowrl.ir.program import Input, Kind
 from flowrl.runtime.graph.carry import (
     Carry,
@@ -20,6 +20,7 @@ from flowrl.runtime.graph.carry import (
     write_rows,
 )
 from flowrl.runtime.graph.interpret import Interpreter
+from flowrl.runtime.graph.reported import reported
 from flowrl.runtime.host import Handle, Host
 from flowrl.runtime.measures import Measured, Measures
 from flowrl.runtime.rows.rows import Cursor, fields
@@ -80,6 +81,7 @@ class LocalExecutor:
         host: engines, rewards and seeds.
         rows_per_step: rows of the data that each data input gets.
         measures: what the graph's nodes take.
+        reported: nodes of which only metrics are made.
     """
 
     graph: Graph
@@ -87,10 +89,15 @@ class LocalExecutor:
     host: Host
     rows_per_step: int
     measures: Measures = attrs.field(init=False)
+    reported: frozenset[Node] = attrs.field(init=False)
 
     @measures.default
-    def _of_graph(self) -> Measures:
+    def _measures(self) -> Measures:
         return Measures(self.graph)
+
+    @reported.default
+    def _reported(self) -> frozenset[Node]:
+        return reported(self.graph)
 
     def first(self) -> Carry:
         """Return the carry before the first step."""
@@ -128,7 +135,8 @@ class LocalExecutor:
             else:
                 raise EngineError(f"no data is given for `{spec.name}`")
         known = [values.get(name) for name, _ in self.graph.inputs]
-        outputs = Interpreter(self.host, self.measures).run(self.graph, known)
+        it = Interpreter(self.host, self.measures, self.reported)
+        outputs = it.run(self.graph, known)
         named = dict(zip((name for name, _ in self.graph.outputs), outputs, strict=True))
         return Step(
             {s.name: next_carry(s, carry, named) for s in self.inputs if s.name in carry},

@@ -181,7 +181,7 @@ class DataOpening:
             self.tokenizer,
             seed=self.seed,
             folder=self.folder,
-            needs=columns.needs if self.scored else frozenset(),
+            needs=columns.needs if self.scored else {},
         )
         if self.scored:
             columns.check(entry.row for entry in data.entries)

@@ -1,5 +1,6 @@
 """What a run shows while it goes on: a live line on a terminal, plain lines elsewhere."""
 
+import math
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -51,7 +52,9 @@ def step_line(number: int, steps: int, done: Step, elapsed: float) -> str:
     """
     metrics, seconds = done.metrics, done.elapsed
     parts = [f"step {number}/{steps}"]
-    parts += [f"reward {metrics['reward']:.3f}"] if "reward" in metrics else []
+    if "reward" in metrics:
+        reward = metrics["reward"]
+        parts.append("no reward" if math.isnan(reward) else f"reward {reward:.3f}")
     parts += [f"loss {value:.4f}" for value in _all(metrics, "/loss")[:1]]
     kls = _all(metrics, "/kl") or _all(metrics, "/kl_old")
     parts += [f"kl {value:.4f}" for value in kls[:1]]

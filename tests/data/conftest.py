@@ -56,9 +56,9 @@ def chat_tokenizer():
 def opened(tmp_path, tokenizer):
     """Open a source in `tmp_path`; keywords are the spec's, but for those named here."""
 
-    def call(source, *, kind="prompts", by=tokenizer, seed=0, needs=(), **keys):
+    def call(source, *, kind="prompts", by=tokenizer, seed=0, needs=None, **keys):
         spec = DataSpec(str(source), **keys)
-        return open_data(spec, kind, by, seed=seed, folder=tmp_path, needs=frozenset(needs))
+        return open_data(spec, kind, by, seed=seed, folder=tmp_path, needs=needs or {})
 
     return call
 

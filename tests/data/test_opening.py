@@ -20,10 +20,10 @@ def test_no_column_that_the_reward_needs_is_an_error_at_opening(opened, written)
     written("a.jsonl", jsonl([{"prompt": str(n), "answers": n} for n in range(20)]))
 
     with pytest.raises(DataError) as caught:
-        opened("a.jsonl", needs=["answer"])
+        opened("a.jsonl", needs={"answer": "the reward `exact`"})
 
     assert str(caught.value) == snapshot("""\
-column `answer` is missing (did you mean `answers`?); the row has `prompt`, `answers`
+column `answer` is missing (did you mean `answers`?); the row has `prompt`, `answers`; the reward `exact` needs it
 a.jsonl:1
 help: correct the row, or set `on_bad_row = "skip"` to leave such rows out\
 """)
@@ -36,10 +36,10 @@ def test_one_row_without_the_column_is_named(opened, written, row):
     written("a.jsonl", jsonl(rows))
 
     with pytest.raises(RowError, match=r"column `answer`") as caught:
-        opened("a.jsonl", needs=["answer"])
+        opened("a.jsonl", needs={"answer": "the reward `exact`"})
 
     assert caught.value.where == "a.jsonl:13"
-    assert opened("a.jsonl", needs=["answer"], on_bad_row="skip").rows == 19
+    assert opened("a.jsonl", needs={"answer": "the reward `exact`"}, on_bad_row="skip").rows == 19
 
 
 LONG = [{"prompt": "x" * 5}] * 10 + [{"prompt": "x" * n} for n in (60, 50, 63)]

@@ -23,7 +23,12 @@ def test_rows_have_question_answer_and_entry_and_repeat_by_seed():
 
 
 def test_the_question_is_the_prompt_and_the_answer_the_completion(opened, tokenizer):
-    data = opened("reasoning_gym:chain_sum", kind="examples", options=OPTIONS, needs=["entry"])
+    data = opened(
+        "reasoning_gym:chain_sum",
+        kind="examples",
+        options=OPTIONS,
+        needs={"entry": "the reward `chain`"},
+    )
 
     batch = data.cursor().take(1)
 

@@ -300,7 +300,7 @@ def test_columns_that_are_sent_are_needed(serve, asking, rows):
     server = serve(lambda body: body["labels"])
     opened = asking(server, send={"query": "texts", "labels": "answer"})
 
-    assert opened.routes.needs == {"answer"}
+    assert opened.routes.needs == {"answer": "the reward `judge`"}
     with pytest.raises(RewardError) as caught:
         opened.routes.check(rows(1))
     assert str(caught.value).replace(str(server.server_port), "PORT") == snapshot("""\

@@ -131,7 +131,7 @@ def test_a_column_picks_among_functions_and_each_sees_its_own_rows(write, pool, 
     scored = opened.score("reward", data, [""] * 5)
 
     assert scored.values == [8.0, 2.0, 7.0, 2.0, 1.0]
-    assert opened.routes.needs == {"source"}
+    assert opened.routes.needs == {"source": "the reward `reward`"}
 
 
 def test_rows_are_checked_before_anything_is_called(write, pool, rows):
@@ -181,7 +181,7 @@ def test_a_missing_column_is_an_error_before_anything_is_called(write, pool, row
     opened = pool("rewards.py:f")
     data = [*rows(2, answer=["1", "2"]), *rows(3)[2:]]
 
-    assert opened.routes.needs == {"answer"}
+    assert opened.routes.needs == {"answer": "the reward `reward`"}
     with pytest.raises(RewardError) as caught:
         opened.score("reward", data, ["", "", ""])
     assert str(caught.value) == snapshot("""\

@@ -21,7 +21,8 @@ def running_mean(policy: fl.Model, prompts: fl.Prompts, baseline: fl.Carry = fl.
     loss = lambda new: ops.token_mean(-advantages * new.logprobs, rollouts.mask)
     policy, stats = ops.update(policy, loss, rollouts)
     next_baseline = 0.5 * baseline + 0.5 * rewards.mean()
-    return policy, next_baseline, stats | {"advantage": advantages.mean()}
+    watched = ops.watch_rewards(rewards) | {"total": rewards.sum()}
+    return policy, next_baseline, stats | watched | {"advantage": advantages.mean()}
 
 
 @fl.program
@@ -115,8 +116,28 @@ def test_a_step_whose_groups_are_all_dropped_changes_nothing(ready, program, opt
 
     for key, value in steps.weights(carry).items():
         assert_close(value, before[key], rtol=0, atol=0)
-    assert {name for name, x in metrics.items() if not math.isfinite(x)} == set()
+    assert {name for name, x in metrics.items() if not math.isfinite(x)} == {"reward"}
     assert metrics["policy/grad_norm"] == 0
+
+
+def test_of_no_rows_a_metric_is_no_number_and_a_carry_goes_on_with_zero(ready):
+    executor, data = ready(running_mean, score=failing(range(8)), drop_failed=True)
+
+    carry, metrics = steps.run(executor, data)
+
+    assert carry["baseline"] == 0.5  # half of 1, and half of 0
+    assert metrics["total"] == metrics["policy/loss"] == 0
+    assert sorted(name for name, x in metrics.items() if math.isnan(x)) == snapshot(
+        [
+            "advantage",
+            "reward_mean",
+            "reward_p10",
+            "reward_p50",
+            "reward_p90",
+            "reward_std",
+            "reward_zero_variance",
+        ]
+    )
 
 
 def test_a_failed_reward_that_is_not_dropped_counts_as_zero(ready):

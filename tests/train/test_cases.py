@@ -178,6 +178,15 @@ def test_a_dropped_group_leaves_the_step_that_it_was_never_in(folder):
     )
 
 
+def test_a_step_whose_groups_are_all_dropped_has_no_reward(folder, capsys):
+    (folder.path / "reward.py").write_text("def vowels(completions, answer):\n    1 / 0\n")
+
+    (record,) = folder.run("grpo", "train.steps=1", "reward.on_reward_error=drop_group")
+
+    assert (record["reward"], record["policy/grad_norm"]) == (None, 0)
+    assert "step 1/1 | no reward | " in capsys.readouterr().out
+
+
 FAILING_ON_D = """
 def vowels(prompts, completions):
     assert not any(prompt.startswith("d") for prompt in prompts)

@@ -185,7 +185,7 @@ def test_a_column_that_no_row_has(folder, refused):
     folder.write_rows("train.jsonl", [{"prompt": row["prompt"]} for row in ROWS])
 
     assert refused("grpo", kind=DataError) == snapshot("""\
-column `answer` is missing; the row has `prompt`
+column `answer` is missing; the row has `prompt`; the reward `reward` needs it
 train.jsonl:1
 help: correct the row, or set `on_bad_row = "skip"` to leave such rows out\
 """)
@@ -197,7 +197,7 @@ def test_a_column_that_one_row_lacks(folder, refused):
     folder.write_rows("train.jsonl", rows)
 
     assert refused("grpo", kind=DataError) == snapshot("""\
-column `answer` is missing; the row has `prompt`, `completion`, `chosen`, `rejected`
+column `answer` is missing; the row has `prompt`, `completion`, `chosen`, `rejected`; the reward `reward` needs it
 train.jsonl:13
 help: correct the row, or set `on_bad_row = "skip"` to leave such rows out\
 """)
@@ -220,7 +220,7 @@ def test_held_out_rows_that_lack_a_column_of_the_training_rows(folder, refused):
     added = '[eval.data]\nsource = "heldout.jsonl"\n'
 
     assert refused("grpo", kind=DataError, added=added) == snapshot("""\
-column `answer` is missing; the row has `prompt`
+column `answer` is missing; the row has `prompt`; the reward `reward` needs it
 heldout.jsonl:1
 help: correct the row, or set `on_bad_row = "skip"` to leave such rows out\
 """)

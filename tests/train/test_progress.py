@@ -1,5 +1,6 @@
 """What a run shows."""
 
+import math
 import os
 import pty
 import subprocess
@@ -38,6 +39,12 @@ def test_a_line_leaves_out_what_a_program_does_not_have():
     )
     assert line({}, number=100, elapsed=7300) == snapshot(
         "step 100/100 | 2.00 s (generate 1.50, update 0.50) | ETA 0:00"
+    )
+
+
+def test_a_line_says_that_a_step_has_no_reward():
+    assert line({"reward": math.nan, "policy/loss": 0.0}).startswith(
+        "step 10/100 | no reward | loss 0.0000 | "
     )
 
 

@@ -1,6 +1,6 @@
 """The reference interpreter: one process, no pools. It says what a graph means."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -12,6 +12,7 @@ from flowrl.ops.division import Microbatches, Minibatches
 from flowrl.ops.tensor import Constant, TensorOp
 from flowrl.runtime.graph import carry, division, loops, perform, tensors
 from flowrl.runtime.graph.origins import SampleError, named
+from flowrl.runtime.graph.reported import is_empty
 from flowrl.runtime.host import Host, Path
 from flowrl.runtime.measures import Measures
 from flowrl.runtime.rows import selection
@@ -24,10 +25,16 @@ class Interpreter:
     Args:
         host: models, rewards, data and seeds.
         measures: of the graph whose nodes are measured.
+        reported: nodes that give NaN of no numbers; see `flowrl.runtime.graph.reported`.
     """
 
-    def __init__(self, host: Host, measures: Measures | None = None) -> None:
-        self.host, self.measures = host, measures or Measures()
+    def __init__(
+        self,
+        host: Host,
+        measures: Measures | None = None,
+        reported: Collection[Node] = frozenset(),
+    ) -> None:
+        self.host, self.measures, self.reported = host, measures or Measures(), reported
 
     def run(self, graph: Graph, inputs: Sequence[Any], path: Path = ()) -> list[Any]:
         """Return the outputs of `graph` on `inputs`.
@@ -93,6 +100,8 @@ def _constant(it: Interpreter, node: Node, args: list[Any], path: Path) -> Seque
 def _tensor(it: Interpreter, node: Node, args: list[Any], path: Path) -> Sequence[Any]:
     op = node.op
     assert isinstance(op, TensorOp)
+    if node in it.reported and is_empty(args[0]):
+        return [torch.tensor(torch.nan) for _ in node.results]
     draw = dict(op.params).get("seed")  # the number of its draw, as other ops that draw have one
     if draw is not None and op.user is None:
         op = op.replace(seed=it.host.seed_of(draw, *path))

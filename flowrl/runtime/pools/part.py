@@ -12,6 +12,7 @@ from flowrl.ir.graph import Graph
 from flowrl.ir.plan import Plan
 from flowrl.ops.uses import uses_of
 from flowrl.runtime.graph.interpret import Interpreter
+from flowrl.runtime.graph.reported import reported
 from flowrl.runtime.graph.segments import Segment, inner_graphs, segments
 from flowrl.runtime.host import Handle, Host, Resident, ScoreFunction
 from flowrl.runtime.local import Seat, load_generator, load_judges, load_models, pin_threads
@@ -99,7 +100,7 @@ def load_part(setup: Setup, seat: Seat, score: ScoreFunction | None, lender: Hos
         load_models(graph, setup.roles, setup.tokenizers, host, seat)
     walked = tuple(tuple(segments(inner)) for inner in inner_graphs(graph))
     ways = {edge: _way(edge, setup, seat) for edge in sorted(setup.legs, key=str)}
-    return Part(walked, Interpreter(host, Measures(graph)), seat.ranks, ways)
+    return Part(walked, Interpreter(host, Measures(graph), reported(graph)), seat.ranks, ways)
 
 
 def _borrow(setup: Setup, loan: Loan, graph: Graph, host: Host, lender: Host, seat: Seat) -> None:
