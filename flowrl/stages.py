@@ -71,6 +71,7 @@ class Lowered:
         drop_failed: bool = False,
         seed: int = 0,
         threads: int = 1,
+        check_every: int = 0,
     ) -> "Compiled":
         """Load the models and return what runs.
 
@@ -81,6 +82,8 @@ class Lowered:
             drop_failed: drop the group of a failed reward; else it scores 0.
             seed: of everything random.
             threads: CPU threads to compute with.
+            check_every: how often weights that are sampled with are compared with those that train:
+                each version at 1, never at 0.
 
         Raises:
             EngineError: a model is missing or can't be loaded.
@@ -88,9 +91,11 @@ class Lowered:
         from flowrl.runtime.executor import LocalExecutor
         from flowrl.runtime.host import Host
         from flowrl.runtime.local import load_models, pin_threads
+        from flowrl.runtime.model.comparison import Comparison
 
         pin_threads(threads)
-        host = Host(seed=seed, score=score, drop_failed=drop_failed)
+        comparison = Comparison(check_every)
+        host = Host(seed=seed, score=score, drop_failed=drop_failed, comparison=comparison)
         load_models(self.graph, self.models, tokenizers or {}, host)
         executor = LocalExecutor(self.graph, self.traced.inputs, host, rows_per_step)
         return Compiled(self, executor)

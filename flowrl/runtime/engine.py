@@ -162,6 +162,10 @@ class Scorer(Runs, Protocol):
         """Yield the weights one by one; of several ranks, all must ask for them."""
         ...
 
+    def computed(self) -> Mapping[str, Tensor]:
+        """Return the tensors that it runs with, by name: narrower than its weights, perhaps."""
+        ...
+
     def average(self, weights: Mapping[str, Tensor], decay: float) -> None:
         """Move towards other weights, in place: to decay * own + (1 - decay) * other."""
         ...

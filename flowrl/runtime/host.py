@@ -14,6 +14,7 @@ from flowrl.functional.ragged import Ragged
 from flowrl.ir.graph import Node
 from flowrl.ops.model import Generate
 from flowrl.runtime.engine import Generator, Sampling, Scorer, Sequences
+from flowrl.runtime.model.comparison import Comparison
 from flowrl.runtime.residency import Room
 from flowrl.runtime.rows.rows import Cursor, Row, row_keys
 
@@ -142,6 +143,7 @@ class Host:
         loaded: for each generator, the model and version that it has.
         shared: for each generator that computes with a trainer's own weights, that trainer.
         room: who of them has the device.
+        comparison: of what samples with what trains.
     """
 
     models: dict[str, Resident] = attrs.field(factory=dict)
@@ -160,6 +162,7 @@ class Host:
     loaded: dict[Generator, tuple[Any, int]] = attrs.field(factory=dict)
     shared: dict[Generator, Scorer] = attrs.field(factory=dict)
     room: Room = attrs.field(factory=Room)
+    comparison: Comparison = attrs.field(factory=Comparison)
 
     def begin(self, step: int, cursors: Mapping[str, Cursor]) -> None:
         """Start a step: its number sets the seeds, its cursors where to draw rows."""
@@ -211,6 +214,21 @@ class Host:
             )
         else:
             generator.load(engine.weights(), handle.version)
+
+    def compare(self, handle: Handle) -> None:
+        """Compare what a model was sampled with to its weights, if that is due.
+
+        Raises:
+            EngineError: they are not the same.
+        """
+        model = handle.resident
+        generator: Any = self.generators[model.role]
+        if self.comparison.due(generator, (model, handle.version)):
+            with self.timed("compare"):
+                shared = self.shared.get(generator) is handle.engine
+                self.counts |= self.comparison.figures(
+                    model.role, generator, handle.engine, shared=shared
+                )
 
     def take(self, node: Node, handle: Handle) -> None:
         """Let the model of an op have the device; the one that worked before it makes room."""

@@ -80,6 +80,7 @@ def _here(run: RunFile, lowered: Lowered, say: Say) -> Iterator[Opened]:
             drop_failed=run.reward.drops_failed,
             seed=run.train.seed,
             threads=run.engines.threads,
+            check_every=run.cluster.check_weights_every,
         ).executor
         evaluation = None
         if run.eval is not None:

@@ -102,6 +102,15 @@ class HFGenerator:
             raise EngineError(f"{self.ranks.count} ranks divide them")
         return self.stored()
 
+    @property
+    def cache_version(self) -> int:
+        """Of a cache that lasts for a call."""
+        return self.version
+
+    def held(self) -> dict[str, Tensor]:
+        """Return this engine's own tensors by name; none where ranks divide them."""
+        return self.stored() if self.ranks.count == 1 else {}
+
     def renewed(self, version: int) -> None:
         """Take note that all that is stored has been written: it is of this version now."""
         self.version, self.kept.changed = version, True

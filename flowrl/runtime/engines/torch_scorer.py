@@ -103,6 +103,10 @@ class TorchScorer:
 
     def own(self) -> dict[str, Tensor]:
         """Return the weights as this engine keeps them, by name; tied ones once."""
+        return self.computed()
+
+    def computed(self) -> dict[str, Tensor]:
+        """Return the tensors that it runs with, by name; tied ones once."""
         return weights_of(self.model)
 
     def gathered(self) -> Iterator[tuple[str, Tensor]]:

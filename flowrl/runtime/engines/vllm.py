@@ -24,7 +24,7 @@ from flowrl.runtime.engines.vllm_process import (
 )
 from flowrl.runtime.engines.vllm_ranks import division, launched
 from flowrl.runtime.engines.vllm_transfer import Transfer
-from flowrl.runtime.engines.vllm_weights import own_tensors, repack_tied
+from flowrl.runtime.engines.vllm_weights import own_tensors, readable, repack_tied
 from flowrl.runtime.known_engines import FACTS
 from flowrl.runtime.model.models import (
     DTYPES,
@@ -197,6 +197,24 @@ class VLLMGenerator:
         own: dict[str, Tensor]
         (own,) = self.llm.apply_model(partial(own_tensors, shapes=shapes, dtype=dtype))
         self.lends = True
+        return own
+
+    @property
+    def cache_version(self) -> int:
+        """What the prefix cache's keys begin with."""
+        return self.loads
+
+    def held(self) -> dict[str, Tensor]:
+        """Return vLLM's own tensors by transformers' names; none of what it has in another form.
+
+        On a CPU that is all but norms and the embedding. Under an adapter nothing is told: its
+        matrices are joined with others, and the base never changes.
+        """
+        if self.spec.lora or self.ranks.count > 1:
+            return {}
+        dtype, shapes = DTYPES[self.spec.dtype], shapes_of(self.outline)
+        own: dict[str, Tensor]
+        (own,) = self.llm.apply_model(partial(readable, shapes=shapes, dtype=dtype))
         return own
 
     def sleep(self, *, keep: bool = True) -> None:

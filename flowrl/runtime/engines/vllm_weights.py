@@ -29,15 +29,27 @@ def own_tensors(
         EngineError: a parameter is no contiguous part of a tensor in this type: vLLM has it packed
             for a CPU, quantised, divided, in another order or under another name.
     """
-    found = dict(_views(model, shapes))
+    found = readable(model, shapes, dtype)
+    views = dict(_views(model, shapes))
     for name, shape in shapes.items():
         if f".{REORDERED}." in name:
             raise EngineError(f"vLLM has the rows of `{name}` in another order")
-        view = found.get(name)
-        if view is None or tuple(view.shape) != shape or view.dtype != dtype:
+        if name not in found:
+            view = views.get(name)
             got = "none" if view is None else f"{view.dtype} {list(view.shape)}"
             raise EngineError(f"vLLM has `{name}`, {dtype} {list(shape)}, as {got}")
     return {name: found[name] for name in shapes}
+
+
+def readable(
+    model: Any, shapes: Mapping[str, tuple[int, ...]], dtype: torch.dtype
+) -> dict[str, Tensor]:
+    """Return as `own_tensors` does, without those that vLLM has in another form."""
+    return {
+        name: view
+        for name, view in _views(model, shapes)
+        if (tuple(view.shape), view.dtype) == (shapes[name], dtype) and f".{REORDERED}." not in name
+    }
 
 
 def _views(model: Any, shapes: Mapping[str, tuple[int, ...]]) -> Iterator[tuple[str, Tensor]]:

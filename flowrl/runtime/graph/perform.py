@@ -34,6 +34,7 @@ def generate(it: Evaluator, node: Node, args: list[Any], path: Path) -> Sequence
     """Sample, block by block."""
     handle, context, rows = args
     done = answers(it, node, handle, asked(it, node, handle, context, rows, path))
+    it.host.compare(handle)
     return rollouts(it, done, handle.version)
 
 

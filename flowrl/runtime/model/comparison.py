@@ -1,0 +1,126 @@
+"""Whether what samples has the weights that train, bit for bit."""
+
+from collections.abc import Mapping
+from typing import Any, Protocol, runtime_checkable
+
+import attrs
+import torch
+from torch import Tensor
+
+from flowrl.errors import EngineError
+from flowrl.runtime.engine import Scorer
+
+
+@runtime_checkable
+class Open(Protocol):
+    """A generator whose weights can be read where it computes with them.
+
+    Attributes:
+        cache_version: under which it finds what it has cached; another one after other weights.
+    """
+
+    cache_version: int
+
+    def held(self) -> Mapping[str, Tensor]:
+        """Return the tensors that it computes with and that are whole parameters, by name."""
+        ...
+
+
+@attrs.define
+class Sampled:
+    """What a generator has sampled with: the newest weights, of how many, and their cache."""
+
+    weights: Any = None
+    count: int = 0
+    cache_version: int | None = None
+
+
+@attrs.define(eq=False)
+class Comparison:
+    """Compares the weights that generators have sampled with to those that train, now and then.
+
+    It costs a read of both; nothing is copied but numbers that are narrowed, tensor by tensor.
+
+    Attributes:
+        every: versions from one comparison to the next, from the first on; 0 is never.
+    """
+
+    every: int = 0
+    _by_generator: dict[Any, Sampled] = attrs.field(factory=dict)
+
+    def due(self, generator: Any, weights: Any) -> bool:
+        """Whether to compare now; each version is asked for as often as it is sampled from.
+
+        Args:
+            generator: that has sampled.
+            weights: the model and its version.
+        """
+        if not self.every or not isinstance(generator, Open):
+            return False
+        sampled = self._by_generator.setdefault(generator, Sampled())
+        if sampled.weights == weights:
+            return False
+        sampled.weights, sampled.count = weights, sampled.count + 1
+        return (sampled.count - 1) % self.every == 0
+
+    def figures(
+        self, role: str, generator: Open, engine: Scorer, *, shared: bool
+    ) -> dict[str, float]:
+        """Compare; return how many tensors were, how many are one, and the cache's version.
+
+        Args:
+            role: of the model.
+            generator: that has sampled.
+            engine: has the weights that it is to have sampled with.
+            shared: whether the tensors are to be those that the engine computes with.
+
+        Raises:
+            EngineError: a tensor has other bits, or is another one than the engine's; or what was
+                cached under the weights compared before can be found still.
+        """
+        held, trained = generator.held(), engine.weights()
+        pairs = {name: (own, trained[name]) for name, own in held.items() if name in trained}
+        _same_bits(role, pairs)
+        theirs = engine.computed()
+        one = [name for name in pairs if held[name].data_ptr() == theirs[name].data_ptr()]
+        if shared and (apart := [name for name in pairs if name not in one]):
+            raise EngineError(
+                f"`{role}`: what samples computes with a tensor of its own for `{apart[0]}`"
+                f"{_more(apart)}, where the trainer's was shared",
+                hint="what replaces an engine's tensors while a run goes on must be left out",
+            )
+        self._renewed(role, generator)
+        return {
+            f"{role}/weights_compared": len(pairs),
+            f"{role}/weights_shared": len(one),
+            f"{role}/cache_version": generator.cache_version,
+        }
+
+    def _renewed(self, role: str, generator: Open) -> None:
+        sampled = self._by_generator[generator]
+        if sampled.cache_version == generator.cache_version:
+            raise EngineError(
+                f"`{role}` was sampled with other weights and a cache of the same version, "
+                f"{generator.cache_version}: what it had cached before is found still",
+                hint="an engine drops its cache, or changes its key, when weights arrive",
+            )
+        sampled.cache_version = generator.cache_version
+
+
+def _same_bits(role: str, pairs: Mapping[str, tuple[Tensor, Tensor]]) -> None:
+    differ = [
+        name for name, (own, trained) in pairs.items() if not torch.equal(own, trained.to(own))
+    ]
+    if not differ:
+        return
+    own, trained = pairs[differ[0]]
+    count = int((own != trained.to(own)).sum())
+    raise EngineError(
+        f"`{role}` is not sampled with the weights that train: `{differ[0]}` differs in {count:,} "
+        f"of {own.numel():,} numbers{_more(differ)}",
+        hint="start again from a checkpoint; nothing but its trainer may write an engine's weights",
+    )
+
+
+def _more(names: list[str]) -> str:
+    return f", as do {len(names) - 1} more" if len(names) > 1 else ""

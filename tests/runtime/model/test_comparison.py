@@ -1,0 +1,129 @@
+"""What samples compared with what trains."""
+
+import attrs
+import pytest
+import torch
+from inline_snapshot import snapshot
+
+from flowrl.errors import EngineError
+from flowrl.runtime.model.comparison import Comparison
+
+
+@attrs.define(eq=False)
+class Engine:
+    """Weights in float32, of which others in bfloat16 are computed with."""
+
+    master: dict
+    narrow: dict = attrs.field(init=False)
+
+    def __attrs_post_init__(self):
+        self.narrow = {name: x.bfloat16() for name, x in self.master.items()}
+
+    def weights(self):
+        return self.master
+
+    def computed(self):
+        return self.narrow
+
+
+@attrs.define(eq=False)
+class Generator:
+    """Tensors that it computes with."""
+
+    own: dict
+    cache_version: int = 0
+
+    def held(self):
+        return self.own
+
+
+@pytest.fixture
+def engine():
+    draw = torch.Generator().manual_seed(0)
+    sizes = {"embed.weight": (7, 4), "norm.weight": (4,), "down.weight": (4, 9)}
+    return Engine({name: torch.randn(size, generator=draw) for name, size in sizes.items()})
+
+
+def copy_of(engine):
+    return Generator({name: x.clone() for name, x in engine.narrow.items()})
+
+
+def test_equal_weights_are_counted_and_so_are_those_that_are_shared(engine):
+    shared = Generator(engine.narrow | {"norm.weight": engine.narrow["norm.weight"].clone()})
+
+    comparison = Comparison(1)
+    assert comparison.due(shared, "first")
+
+    assert comparison.figures("policy", shared, engine, shared=False) == snapshot(
+        {"policy/weights_compared": 3, "policy/weights_shared": 2, "policy/cache_version": 0}
+    )
+
+
+@pytest.mark.parametrize("place", [(0, 0), (3, 8)])
+def test_one_altered_number_is_found_and_its_tensor_named(engine, place):
+    generator, comparison = copy_of(engine), Comparison(1)
+    generator.own["down.weight"][place] += 0.01
+    comparison.due(generator, "first")
+
+    with pytest.raises(EngineError) as error:
+        comparison.figures("policy", generator, engine, shared=False)
+
+    assert str(error.value) == snapshot("""\
+`policy` is not sampled with the weights that train: `down.weight` differs in 1 of 36 numbers
+help: start again from a checkpoint; nothing but its trainer may write an engine's weights\
+""")
+
+
+def test_all_that_differ_are_counted(engine):
+    generator, comparison = copy_of(engine), Comparison(1)
+    generator.own = {name: -x for name, x in generator.own.items()}
+    comparison.due(generator, "first")
+
+    with pytest.raises(EngineError, match=r"`embed.weight` differs in 28 of 28 numbers, as do 2"):
+        comparison.figures("policy", generator, engine, shared=False)
+
+
+def test_a_tensor_that_is_no_longer_shared_is_named(engine):
+    generator, comparison = Generator(dict(engine.narrow)), Comparison(1)
+    comparison.due(generator, "first")
+    comparison.figures("policy", generator, engine, shared=True)
+    generator.own["norm.weight"], generator.cache_version = generator.own["norm.weight"].clone(), 1
+    comparison.due(generator, "second")
+
+    with pytest.raises(EngineError) as error:
+        comparison.figures("policy", generator, engine, shared=True)
+
+    assert str(error.value) == snapshot("""\
+`policy`: what samples computes with a tensor of its own for `norm.weight`, where the trainer's was shared
+help: what replaces an engine's tensors while a run goes on must be left out\
+""")
+
+
+def test_a_cache_that_outlives_its_weights_is_found(engine):
+    generator, comparison = copy_of(engine), Comparison(1)
+    comparison.due(generator, "first")
+    comparison.figures("policy", generator, engine, shared=False)
+    comparison.due(generator, "second")
+
+    with pytest.raises(EngineError) as error:
+        comparison.figures("policy", generator, engine, shared=False)
+
+    assert str(error.value) == snapshot("""\
+`policy` was sampled with other weights and a cache of the same version, 0: what it had cached before is found still
+help: an engine drops its cache, or changes its key, when weights arrive\
+""")
+
+
+@pytest.mark.parametrize(
+    ("every", "expected"), [(0, []), (1, list("abcdefg")), (3, ["a", "d", "g"])]
+)
+def test_the_first_version_and_every_so_many_are_due_once(engine, every, expected):
+    generator, comparison = copy_of(engine), Comparison(every)
+
+    due = [version for version in "aabcccdefgg" if comparison.due(generator, version)]
+
+    assert due == expected
+
+
+def test_a_generator_that_shows_no_weights_is_left_out(engine):
+    assert not Comparison(1).due(object(), "first")

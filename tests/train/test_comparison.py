@@ -1,0 +1,50 @@
+"""Runs whose engine's weights are compared with those that train."""
+
+import pytest
+from inline_snapshot import snapshot
+
+from flowrl.errors import EngineError
+from flowrl.runtime.engines.hf import HFGenerator
+from tests.train.test_cases import COPIED, FAST
+
+
+@pytest.fixture
+def altered(monkeypatch):
+    """Let one number of the generator's tensors be altered before it samples with version 1."""
+    generate = HFGenerator.generate
+
+    def after(self, requests, sampling):
+        if self.version == 1:
+            self.stored()["model.norm.weight"][3] *= 1.01
+        return generate(self, requests, sampling)
+
+    monkeypatch.setattr(HFGenerator, "generate", after)
+
+
+def test_an_altered_weight_stops_the_run_and_is_named(folder, altered):
+    with pytest.raises(EngineError) as error:
+        folder.run("grpo", FAST, COPIED, "cluster.check_weights_every=1")
+
+    assert str(error.value).splitlines()[0] == snapshot(
+        "generate: `policy` is not sampled with the weights that train: `model.norm.weight` differs in 1 of 16 numbers"
+    )
+    assert [record["step"] for record in folder.records()] == [1]
+
+
+def test_a_run_tells_what_it_compared(folder):
+    records = folder.run("grpo", FAST, COPIED, "cluster.check_weights_every=2")
+
+    compared, shared, version = (
+        "policy/weights_compared",
+        "policy/weights_shared",
+        "policy/cache_version",
+    )
+    assert [record.get(compared) for record in records] == snapshot([21.0, None, 21.0])
+    assert [record.get(shared) for record in records] == [0, None, 0]
+    assert [record.get(version) for record in records] == [0, None, 2]
+
+
+def test_weights_that_are_shared_are_compared_as_one(folder):
+    first, *_ = folder.run("grpo", FAST)
+
+    assert first["policy/weights_shared"] == first["policy/weights_compared"] > 0
