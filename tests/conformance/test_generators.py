@@ -312,7 +312,6 @@ def test_a_model_that_broke_is_told_of_and_not_sampled_from(generator, reference
 
 
 def test_what_is_written_into_lent_tensors_is_sampled_from(generator, reference, requests):
-    """Comes last: an engine that has lent its tensors takes none from `stored` any more."""
     if DEVICE == "cpu" and not isinstance(generator, HFGenerator):
         with pytest.raises(EngineError, match=r"^vLLM has `model.*, torch.float32 .*, as "):
             generator.lent()
@@ -326,4 +325,6 @@ def test_what_is_written_into_lent_tensors_is_sampled_from(generator, reference,
     generator.renewed(version=6)
 
     assert lent.keys() == weights.keys()
+    stored = generator.stored()
+    assert all(stored[name].data_ptr() == own.data_ptr() for name, own in lent.items())
     assert reference.gap(requests, generator.generate(requests, TWENTY)) < EXACT

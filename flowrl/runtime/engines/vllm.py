@@ -93,7 +93,7 @@ class VLLMGenerator:
         self.outline = outline(spec)
         self.parts = parts_of(self.outline, ranks)
         self.inbox: dict[str, Tensor] = {}
-        self.lends = False
+        self.direct = False
         self.eager = on_cpu if enforce_eager is None else enforce_eager
         self.vllm = import_vllm()
         self.may_sleep = on_cpu or may_sleep()
@@ -165,19 +165,32 @@ class VLLMGenerator:
     def stored(self) -> dict[str, Tensor]:
         """Return tensors for what this rank has of new weights, by name.
 
-        vLLM joins, pads and packs its own.
+        They are parts of vLLM's own where it has them as they are; else, as it packs them for a
+        CPU or has them in another form, some beside them.
         """
         if not self.inbox:
-            dtype, device = DTYPES[self.spec.dtype], self.spec.device
-            self.inbox = {
-                name: torch.empty(part.shape, dtype=dtype, device=device)
-                for name, part in self.parts.items()
-            }
+            try:
+                self.inbox, self.direct = self._own(), True
+            except EngineError:
+                self.inbox, self.direct = self._beside(), False
         return self.inbox
 
+    def _own(self) -> dict[str, Tensor]:
+        shapes, dtype = {n: part.shape for n, part in self.parts.items()}, DTYPES[self.spec.dtype]
+        own: dict[str, Tensor]
+        (own,) = self.llm.apply_model(partial(own_tensors, shapes=shapes, dtype=dtype))
+        return own
+
+    def _beside(self) -> dict[str, Tensor]:
+        dtype, device = DTYPES[self.spec.dtype], self.spec.device
+        return {
+            name: torch.empty(part.shape, dtype=dtype, device=device)
+            for name, part in self.parts.items()
+        }
+
     def renewed(self, version: int) -> None:
-        """Copy what is in `stored` into vLLM's own tensors; what is lent is there already."""
-        if self.lends:
+        """Give vLLM what is in `stored`, unless it was written into its own tensors."""
+        if self.direct:
             self.llm.apply_model(repack_tied)
         else:
             self._take((name, self.parts[name].spread(own)) for name, own in self.inbox.items())
@@ -186,18 +199,13 @@ class VLLMGenerator:
     def lent(self) -> dict[str, Tensor]:
         """Return vLLM's own tensors by transformers' names, for a trainer to compute with.
 
-        From then on `renewed` copies nothing.
-
         Raises:
             EngineError: vLLM stores them in another form, or they are divided over ranks.
         """
         if self.ranks.count > 1:
             raise EngineError(f"{self.ranks.count} ranks divide them")
-        dtype, shapes = DTYPES[self.spec.dtype], shapes_of(self.outline)
-        own: dict[str, Tensor]
-        (own,) = self.llm.apply_model(partial(own_tensors, shapes=shapes, dtype=dtype))
-        self.lends = True
-        return own
+        self.inbox, self.direct = self._own(), True
+        return self.inbox
 
     @property
     def cache_version(self) -> int:
@@ -231,7 +239,8 @@ class VLLMGenerator:
                 "is another",
                 hint="let it be `resident`, or sample from one of the models in another pool",
             )
-        self.inbox = {}
+        if not self.direct:
+            self.inbox = {}
         if self.spec.device != "cpu":
             self.llm.sleep(level=1 if keep or self.spec.lora else 2)
         self.loads += 1  # the cache is gone
