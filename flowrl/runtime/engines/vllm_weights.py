@@ -27,10 +27,11 @@ def own_tensors(
 
     Raises:
         EngineError: a parameter is no contiguous part of a tensor in this type: vLLM has it packed
-            for a CPU, quantised, divided, in another order or under another name.
+            for a CPU, quantised, divided, in another order or under another name. Or vLLM has made
+            others of them, such as those of latent attention, which would stay as they are.
     """
-    found = readable(model, shapes, dtype)
-    views = dict(_views(model, shapes))
+    found, known = readable(model, shapes, dtype), list(_views(model, shapes))
+    views = {whole: view for _, whole, view in known}
     for name, shape in shapes.items():
         if f".{REORDERED}." in name:
             raise EngineError(f"vLLM has the rows of `{name}` in another order")
@@ -38,6 +39,10 @@ def own_tensors(
             view = views.get(name)
             got = "none" if view is None else f"{view.dtype} {list(view.shape)}"
             raise EngineError(f"vLLM has `{name}`, {dtype} {list(shape)}, as {got}")
+    read = {own for own, _, _ in known}
+    for own, _ in model.named_parameters():
+        if own not in read:
+            raise EngineError(f"vLLM has made `{own}` of the model's weights, and computes with it")
     return {name: found[name] for name in shapes}
 
 
@@ -47,13 +52,13 @@ def readable(
     """Return as `own_tensors` does, without those that vLLM has in another form."""
     return {
         name: view
-        for name, view in _views(model, shapes)
+        for _, name, view in _views(model, shapes)
         if (tuple(view.shape), view.dtype) == (shapes[name], dtype) and f".{REORDERED}." not in name
     }
 
 
-def _views(model: Any, shapes: Mapping[str, tuple[int, ...]]) -> Iterator[tuple[str, Tensor]]:
-    """Yield what may be a parameter, by transformers' name for it."""
+def _views(model: Any, shapes: Mapping[str, tuple[int, ...]]) -> Iterator[tuple[str, str, Tensor]]:
+    """Yield what may be a parameter, with vLLM's name for all of it and transformers' for this."""
     joined: Mapping[str, list[str]] = getattr(model, "packed_modules_mapping", {})
     for name, tensor in model.named_parameters():
         module, _, leaf = name.rpartition(".")
@@ -63,7 +68,7 @@ def _views(model: Any, shapes: Mapping[str, tuple[int, ...]]) -> Iterator[tuple[
             whole = ".".join(filter(None, (parent, part, leaf)))
             if whole in shapes and tensor.dim() == len(shapes[whole]):
                 rows = shapes[whole][0]
-                yield whole, tensor.data[at : at + rows]
+                yield name, whole, tensor.data[at : at + rows]
                 at += rows
 
 

@@ -37,6 +37,17 @@ def test_rows_of_joined_and_padded_tensors_are_lent_as_views():
     assert {name: tuple(view.shape) for name, view in lent.items()} == shapes
 
 
+def test_weights_of_which_vllm_has_made_others_are_refused():
+    model = holding(kv_b_proj__weight=torch.rand(8, 4), attn__W_UV=torch.rand(2, 4, 2))
+
+    with pytest.raises(EngineError) as error:
+        own_tensors(model, {"kv_b_proj.weight": (8, 4)}, torch.float32)
+
+    assert str(error.value) == snapshot(
+        "vLLM has made `attn.W_UV` of the model's weights, and computes with it"
+    )
+
+
 def test_tensors_in_another_form_are_refused():
     found = []
     for name, own in (
