@@ -1,6 +1,6 @@
 """The vllm engine: samples with vLLM in this process, on a GPU or on CPUs."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -175,10 +175,10 @@ class VLLMGenerator:
                 self.inbox, self.direct = self._beside(), False
         return self.inbox
 
-    def _own(self) -> dict[str, Tensor]:
+    def _own(self, read: Callable[..., dict[str, Tensor]] = own_tensors) -> dict[str, Tensor]:
         shapes, dtype = {n: part.shape for n, part in self.parts.items()}, DTYPES[self.spec.dtype]
         own: dict[str, Tensor]
-        (own,) = self.llm.apply_model(partial(own_tensors, shapes=shapes, dtype=dtype))
+        (own,) = self.llm.apply_model(partial(read, shapes=shapes, dtype=dtype))
         return own
 
     def _beside(self) -> dict[str, Tensor]:
@@ -220,10 +220,7 @@ class VLLMGenerator:
         """
         if self.spec.lora or self.ranks.count > 1:
             return {}
-        dtype, shapes = DTYPES[self.spec.dtype], shapes_of(self.outline)
-        own: dict[str, Tensor]
-        (own,) = self.llm.apply_model(partial(readable, shapes=shapes, dtype=dtype))
-        return own
+        return self._own(readable)
 
     def sleep(self, *, keep: bool = True) -> None:
         """Give the GPU's memory back: weights go to the host if kept, the cache is dropped.
