@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from math import isfinite
 from typing import Any
 
 import torch
@@ -23,6 +24,7 @@ from flowrl.runtime.engines.vllm_process import (
     work_in,
 )
 from flowrl.runtime.engines.vllm_ranks import division, launched
+from flowrl.runtime.engines.vllm_samples import completion, parameters
 from flowrl.runtime.engines.vllm_transfer import Transfer
 from flowrl.runtime.engines.vllm_weights import own_tensors, readable, repack_tied
 from flowrl.runtime.known_engines import FACTS
@@ -276,11 +278,13 @@ class VLLMGenerator:
             {"prompt_token_ids": list(request.prompt), "cache_salt": str(self.loads)}
             for request in requests
         ]
-        asked = [self._params(request, sampling, stops) for request in requests]
+        asked = [parameters(self.vllm, request, sampling, stops) for request in requests]
         with quiet(), torch.compiler.set_stance("force_eager" if self.eager else "default"):
             made = self._run(prompts, asked)
         for request, one in zip(requests, made, strict=True):
-            done = [self._completion(sample, sampling, stops) for sample in one.outputs]
+            if not all(isfinite(x) for sample in one.outputs for x in sample.logprobs.logprobs):
+                raise broken(self.spec.path, self.version)
+            done = [completion(sample, sampling, stops) for sample in one.outputs]
             yield done * (request.n // len(done))  # greedy ones are all the same
 
     def _run(self, prompts: Sequence[Any], asked: Sequence[Any]) -> list[Any]:
@@ -305,42 +309,6 @@ class VLLMGenerator:
                 'engine = "hf" samples without it',
             ) from error
         return made
-
-    def _params(self, request: Request, sampling: Sampling, stops: Stops) -> Any:
-        return self.vllm.SamplingParams(
-            n=request.n if sampling.temperature else 1,
-            seed=request.seed,
-            temperature=sampling.temperature,
-            top_p=sampling.top_p,
-            top_k=sampling.top_k,
-            max_tokens=sampling.max_tokens,
-            min_tokens=sampling.min_tokens,
-            ignore_eos=True,  # `stops` says what ends a completion
-            stop_token_ids=stops.tokens.tolist(),
-            stop=list(sampling.stop),
-            detokenize=bool(sampling.stop),
-            skip_special_tokens=False,
-            spaces_between_special_tokens=False,
-            include_stop_str_in_output=True,
-            logprobs=0,  # of the sampled token alone
-            flat_logprobs=True,
-        )
-
-    def _completion(self, made: Any, sampling: Sampling, stops: Stops) -> Completion:
-        tokens, flat = list(made.token_ids), made.logprobs
-        assert flat.token_ids == tokens, "one logprob a token"
-        logprobs = flat.logprobs
-        if not torch.tensor(logprobs).isfinite().all():
-            raise broken(self.spec.path, self.version)
-        if not sampling.temperature:
-            logprobs = [0.0] * len(tokens)
-        # vLLM looks for stop strings one token after the fewest.
-        count = sampling.min_tokens
-        if sampling.stop and 0 < count < len(tokens):
-            tail = torch.tensor([tokens[max(0, count - stops.window - 1) : count]])
-            if stops.reached(tail, count).item():
-                return Completion(tokens[:count], logprobs[:count], truncated=False)
-        return Completion(tokens, logprobs, truncated=made.finish_reason == "length")
 
 
 def at_once(count: int | None) -> dict[str, Any]:
