@@ -1,11 +1,14 @@
 """Runs that sample with vLLM: they learn, and stop at the first step of an engine gone wrong."""
 
+from importlib import import_module
+
 import pytest
 
 from flowrl.errors import EngineError
-from flowrl.runtime.engines import vllm
 from flowrl.runtime.engines.vllm import VLLMGenerator
 from flowrl.runtime.engines.vllm_adapter import Adapters
+from flowrl.runtime.engines.vllm_process import quiet
+from flowrl.runtime.engines.vllm_transfer import RECEIVER
 from tests.train.conftest import SCORED, Folder, make_model, make_tokenizer  # noqa: F401
 
 from .conftest import MISSING
@@ -72,7 +75,9 @@ def stale_cache(monkeypatch):
 
 
 def stale_tied_head(monkeypatch):
-    monkeypatch.setattr(vllm, "repack_tied", lambda model: None)
+    with quiet():
+        import_module(RECEIVER)
+    monkeypatch.setattr(f"{RECEIVER}.repack_tied", lambda model: None)
 
 
 @pytest.mark.parametrize(
@@ -82,7 +87,21 @@ def test_a_fault_stops_the_run_at_the_first_samples_it_is_in(folder, monkeypatch
     fault(monkeypatch)
 
     with pytest.raises(EngineError, match=rf"policy/logprob_gap_max is .* at step {step}; at most"):
-        run(folder, "optimizer.learning_rate=0.01", LIMIT)
+        run(folder, "optimizer.learning_rate=0.01", LIMIT, "cluster.check_weights_every=0")
+
+
+@pytest.mark.parametrize(
+    ("fault", "told"),
+    [
+        (corrupted, r"`model.norm.weight` differs in 64 of 64 numbers"),
+        (stale_cache, r"a cache of the same version, 0"),
+    ],
+)
+def test_a_fault_is_told_before_what_was_sampled_is_trained_on(folder, monkeypatch, fault, told):
+    fault(monkeypatch)
+
+    with pytest.raises(EngineError, match=told):
+        run(folder, "optimizer.learning_rate=0.01", "cluster.check_weights_every=1")
 
 
 def test_a_run_samples_with_the_adapter_that_it_trains(folder):
