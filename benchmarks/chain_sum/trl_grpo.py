@@ -144,7 +144,10 @@ class Rows(TrainerCallback):
 
     def _reward(self, prompts: list[Any], rows: list[dict[str, Any]], temperature: float) -> float:
         most = self.run.engines.role("policy").generate.max_tokens
-        sampling = SamplingParams(temperature=temperature, max_tokens=most, seed=0)
+        sampling = [
+            SamplingParams(temperature=temperature, max_tokens=most, seed=i)
+            for i in range(len(rows))
+        ]
         asked = [{"prompt_token_ids": list(prompt["input_ids"])} for prompt in prompts]
         made = self.trainer.vllm_generation.llm.generate(asked, sampling, use_tqdm=False)
         scores = exact([each.outputs[0].text for each in made], [row["answer"] for row in rows])

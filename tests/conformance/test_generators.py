@@ -224,6 +224,19 @@ def test_new_weights_are_sampled_from_whatever_was_cached(generator, reference, 
         assert reference.gap(requests, old) > 100 * EXACT
 
 
+def test_what_it_holds_is_what_it_was_given_and_its_cache_is_of_another_version(
+    generator, reference
+):
+    before, weights = generator.cache_version, reference.change(seed=5)
+
+    generator.load(weights, version=1)
+
+    held = generator.held()
+    assert {"model.embed_tokens.weight", "model.norm.weight"} <= set(held) <= set(weights)
+    assert all(torch.equal(own, weights[name].to(own)) for name, own in held.items())
+    assert generator.cache_version != before
+
+
 def test_weights_written_in_place_are_sampled_from(generator, reference, requests):
     generator.generate(requests, TWENTY)
     stored, weights = generator.stored(), reference.change(seed=6)
