@@ -20,6 +20,11 @@ MOST_DEAD = 200
 """Ids a message: it stays small."""
 
 
+def worker_name(index: int, pool: str) -> str:
+    """Return what messages call a worker."""
+    return f"worker {index} of pool `{pool}`"
+
+
 @attrs.define(eq=False)
 class Line(ABC):
     """The controller's line to one worker: calls are carried out in the order they are made.
@@ -39,9 +44,8 @@ class Line(ABC):
     observe: Observe | None = None
 
     def __str__(self) -> str:
-        return f"worker {self.index} of pool `{self.pool}`" + (
-            f" ({self.place})" * bool(self.place)
-        )
+        place = f" ({self.place})" if self.place else ""
+        return worker_name(self.index, self.pool) + place
 
     def call(self, method: str, *args: Any, replies: int = 1) -> Any:
         """Have the worker do something; return its reply to come, or a list of several."""

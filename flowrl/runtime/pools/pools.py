@@ -18,6 +18,8 @@ from flowrl.errors import EngineError
 from flowrl.runtime.pools.channels import RayLine
 from flowrl.runtime.pools.worker import Worker
 
+log = logging.getLogger(__name__)
+
 PATIENCE = 10.0
 """Seconds that resources may take to come free."""
 
@@ -154,6 +156,12 @@ def seats(pool: PoolSize, group: PlacementGroup) -> list[RayLine]:
     """Start the workers of a pool, in the order of machines; they may not be up yet."""
     machines = ray.util.placement_group_table(group)["bundles_to_node_id"]
     order = by_machine([machines[bundle] for bundle in range(pool.workers)], pool.together)
+    if split := spread([machines[bundle] for bundle in order], pool.together):
+        log.warning(
+            "pool `%s` has replicas on several machines, %d of %d: what their workers add up in each "
+            "layer goes over the network; give it GPUs in multiples of %d a machine",
+            *(pool.name, split, pool.workers // pool.together, pool.together),
+        )
     return [
         RayLine(
             pool.name,
@@ -185,6 +193,12 @@ def by_machine(machines: Sequence[str], together: int) -> list[int]:
         most = len(its) - len(its) % together
         whole, rest = whole + its[:most], rest + its[most:]
     return whole + rest
+
+
+def spread(machines: Sequence[str], together: int) -> int:
+    """Return how many replicas, of so many neighbours each, lie on several machines."""
+    starts = range(0, len(machines), together)
+    return sum(len({*machines[start : start + together]}) > 1 for start in starts)
 
 
 def _wait(groups: Sequence[PlacementGroup], pools: Sequence[PoolSize]) -> None:

@@ -1,6 +1,7 @@
 """The Ray executor: runs the steps of a plan on pools of Ray's workers."""
 
 import sys
+from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import product
 from typing import Any
@@ -99,9 +100,10 @@ class RayExecutor(PoolExecutor):
         if not self.job.ranked and not any(pool.layouts for pool in self.job.plan.pools):
             return
         address, groups = self.controller.ask(lines[0], "open_store"), self._groups()
+        sizes = list(Counter(line.pool for line in lines).items())
         for rank, line in enumerate(lines):
             world = Ranks(rank, len(lines), self.job.rank_timeout)
-            self.controller.tell(line, (), "join", address, world, groups, again=rank > 0)
+            self.controller.tell(line, (), "join", address, world, groups, sizes, again=rank > 0)
         self.controller.instructions.settle()
 
     def _groups(self) -> list[Group]:

@@ -21,7 +21,7 @@ from flowrl.runtime.pools import channels
 from flowrl.runtime.pools.channels import Box
 from flowrl.runtime.pools.failures import Failure, told
 from flowrl.runtime.pools.job import Data, Group, Rewards, Setup
-from flowrl.runtime.pools.lines import Given
+from flowrl.runtime.pools.lines import Given, worker_name
 from flowrl.runtime.pools.part import Part, load_part
 from flowrl.runtime.ranks import ranks
 from flowrl.runtime.ranks.edges import Edge
@@ -78,10 +78,24 @@ class Worker:
         self.store = store = ranks.open_store(host)
         return f"{host}:{store.port}"
 
-    def join(self, address: str, world: Ranks, groups: Sequence[Group] = ()) -> None:
-        """Become a rank among the workers of this run, and of those groups that it is in."""
+    def join(
+        self,
+        address: str,
+        world: Ranks,
+        groups: Sequence[Group] = (),
+        sizes: Sequence[tuple[str, int]] = (),
+    ) -> None:
+        """Become a rank among the workers of this run, and of those groups that it is in.
+
+        Args:
+            address: of the store where they find each other.
+            world: its place among all.
+            groups: those that talk among themselves.
+            sizes: pools and their workers, in the order of the ranks: so messages call them.
+        """
         self.store = self.store or ranks.connect(address, world)
-        self.world = world = ranks.join(world, self.store)
+        names = [worker_name(index, pool) for pool, size in sizes for index in range(size)]
+        self.world = world = ranks.join(world, self.store, names)
         parts = [(group.name, ranks.part(world, group.members)) for group in groups]
         self.groups = {name: own for name, own in parts if own}
 

@@ -29,6 +29,7 @@ class Agreement:
         index: this rank's number among them.
         count: how many they are.
         timeout: seconds for which one waits; the store's.
+        names: what messages call each of them; by their numbers, if not given.
         number: how often they have agreed.
         parts: how many of them agree among themselves.
         around: what they are in the middle of, the outermost first.
@@ -38,6 +39,7 @@ class Agreement:
     index: int
     count: int
     timeout: float
+    names: Sequence[str] = ()
     number: int = 0
     parts: int = 0
     around: list[str] = attrs.field(factory=list)
@@ -48,7 +50,8 @@ class Agreement:
         if self.index not in members:
             return None
         store = PrefixStore(f"part {self.parts}", self.store)
-        return Agreement(store, members.index(self.index), len(members), self.timeout)
+        names = [self.names[member] for member in members] if self.names else ()
+        return Agreement(store, members.index(self.index), len(members), self.timeout, names)
 
     @contextmanager
     def inside(self, what: str) -> Iterator[None]:
@@ -84,7 +87,7 @@ class Agreement:
             raise self.missing(what) from error
         if len(set(said)) > 1:
             raise RanksDisagreeError(
-                f"ranks are about to do different things: {_by_rank(said)}",
+                f"ranks are about to do different things: {self._by_rank(said)}",
                 hint="all are told the same, in one order: look for what only one of them has, "
                 "such as other files of a model, or code that asks for its rank",
             )
@@ -92,8 +95,8 @@ class Agreement:
     def missing(self, what: str) -> RankMissingError:
         """Return the error of a rank that waited in vain, with who is elsewhere."""
         place = self.place(what)
-        elsewhere = self._elsewhere(place)
-        return missing(self.index, self.count, place, self.timeout, elsewhere)
+        who = self.names[self.index] if self.names else numbered(self.index, self.count)
+        return missing(who, place, self.timeout, self._elsewhere(place))
 
     def _elsewhere(self, place: str) -> list[str]:
         """Return where other ranks are that are not here, as far as the store still says."""
@@ -102,7 +105,7 @@ class Agreement:
         except DistError:  # the rank that has it has ended
             return []
         return [
-            f"rank {rank} was last at {last}" if last else f"rank {rank} was not seen"
+            f"{self._name(rank)} was last at {last}" if last else f"{self._name(rank)} was not seen"
             for rank, last in lasts.items()
             if last != place
         ]
@@ -117,14 +120,30 @@ class Agreement:
         last = next((key for key in keys if self.store.check([key])), None)
         return self.store.get(last).decode() if last else ""
 
+    def _by_rank(self, said: Sequence[str]) -> str:
+        """Return who is where: `ranks 0, 2: ...; rank 1: ...`."""
+        parts = []
+        for what in dict.fromkeys(said):
+            ranks = [rank for rank, text in enumerate(said) if text == what]
+            numbers = f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}"
+            who = ", ".join(map(self._name, ranks)) if self.names else numbers
+            parts.append(f"{who}: {what}")
+        return "; ".join(parts)
 
-def missing(
-    index: int, count: int, what: str, seconds: float, others: Iterable[str] = ()
-) -> RankMissingError:
+    def _name(self, rank: int) -> str:
+        return self.names[rank] if self.names else f"rank {rank}"
+
+
+def numbered(index: int, count: int) -> str:
+    """Return what a rank is called that has no name."""
+    return f"rank {index} of {count}"
+
+
+def missing(who: str, what: str, seconds: float, others: Iterable[str] = ()) -> RankMissingError:
     """Return the error of a rank that waited in vain, with what is known of the others."""
     first = (
-        f"rank {index} of {count} waited at {what} for the others, of which one ended or did not "
-        f"come within {seconds:g} s"
+        f"{who} waited at {what} for the others, of which one ended or did not come within "
+        f"{seconds:g} s"
     )
     return RankMissingError(
         "; ".join([first, *others]),
@@ -134,12 +153,3 @@ def missing(
 
 def _key(number: int, rank: int) -> str:
     return f"{number}/{rank}"
-
-
-def _by_rank(said: Sequence[str]) -> str:
-    """Return who is where: `ranks 0, 2: ...; rank 1: ...`."""
-    parts = []
-    for what in dict.fromkeys(said):
-        ranks = [str(rank) for rank, text in enumerate(said) if text == what]
-        parts.append(f"rank{'s' * (len(ranks) > 1)} {', '.join(ranks)}: {what}")
-    return "; ".join(parts)

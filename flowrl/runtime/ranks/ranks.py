@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import ProcessGroup, Store, TCPStore  # type: ignore[attr-defined]
 
-from flowrl.runtime.ranks.agreement import Agreement, missing
+from flowrl.runtime.ranks.agreement import Agreement, missing, numbered
 from flowrl.runtime.ranks.mesh import mesh_of
 
 
@@ -73,7 +73,7 @@ class Ranks:
         except RuntimeError as error:
             if not _of_collective(error):
                 raise
-            told = self.index, self.count, what, self.timeout
+            told = numbered(self.index, self.count), what, self.timeout
             raise (its.missing(what) if its else missing(*told)) from error
 
 
@@ -103,8 +103,13 @@ def open_store(host: str) -> TCPStore:
     return TCPStore(host, 0, is_master=True, wait_for_workers=False)
 
 
-def join(ranks: Ranks, store: Store) -> Ranks:
+def join(ranks: Ranks, store: Store, names: Sequence[str] = ()) -> Ranks:
     """Wait for all ranks, and connect to them: gloo for what is on CPUs, nccl for GPUs.
+
+    Args:
+        ranks: a place among them.
+        store: where they find each other.
+        names: what messages call each of them; by their numbers, if not given.
 
     Returns:
         the same ranks, who agree from now on.
@@ -114,7 +119,7 @@ def join(ranks: Ranks, store: Store) -> Ranks:
     """
     timeout = timedelta(seconds=ranks.timeout)
     store.set_timeout(timeout)
-    agreement = Agreement(store, ranks.index, ranks.count, ranks.timeout)
+    agreement = Agreement(store, ranks.index, ranks.count, ranks.timeout, names)
     own = attrs.evolve(ranks, agreement=agreement)
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
     with own.together("joining"):

@@ -16,7 +16,7 @@ WALKS = st.integers(0, 6).flatmap(
 )
 
 
-def walked(*walks, timeout=60.0):
+def walked(*walks, timeout=60.0, names=()):
     """Have each rank, a thread, come to its places one after the other.
 
     Returns:
@@ -26,7 +26,7 @@ def walked(*walks, timeout=60.0):
     store.set_timeout(timedelta(seconds=timeout))
 
     def walk(rank):
-        agreement = Agreement(store, rank, len(walks), timeout)
+        agreement = Agreement(store, rank, len(walks), timeout, names)
         for number, place in enumerate(walks[rank]):
             try:
                 agreement.reach(place)
@@ -71,3 +71,24 @@ rank 0 of 3 waited at b for the others, of which one ended or did not come withi
 help: look at what the other ranks say; `cluster.rank_timeout` is how long one waits\
 """)
     assert "rank 2 of 3 waited at b for the others" in str(last)
+
+
+WORKERS = ("worker 0 of pool `train`", "worker 1 of pool `train`", "worker 0 of pool `samples`")
+
+
+def test_ranks_that_have_names_are_called_by_them():
+    _, (_, differs), _ = walked(["a"], ["b"], ["a"], names=WORKERS)
+    (_, waited), *_ = walked(["a", "b"], ["a", "b"], ["a"], timeout=0.5, names=WORKERS)
+
+    assert [differs.problem, waited.problem] == snapshot(
+        [
+            "ranks are about to do different things: worker 0 of pool `train`, worker 0 of pool `samples`: a; worker 1 of pool `train`: b",
+            "worker 0 of pool `train` waited at b for the others, of which one ended or did not come within 0.5 s; worker 0 of pool `samples` was last at a",
+        ]
+    )
+
+
+def test_some_of_the_ranks_keep_their_names():
+    whole = Agreement(HashStore(), 2, 3, 60.0, WORKERS)
+
+    assert whole.among([0, 2]).names == [WORKERS[0], WORKERS[2]]

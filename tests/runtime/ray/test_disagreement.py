@@ -111,7 +111,7 @@ def in_smaller_parts(setup):
 
 def test_a_rank_that_is_told_another_op_is_named_with_both(error_of):
     assert from_any(error_of(scored, loaded(swapped))) == snapshot("""\
-snapshot: ranks are about to do different things: rank 0: `snapshot` (test_disagreement.py:N); rank 1: `logprobs` (test_disagreement.py:N)
+snapshot: ranks are about to do different things: worker 0 of pool `train`: `snapshot` (test_disagreement.py:N); worker 1 of pool `train`: `logprobs` (test_disagreement.py:N)
   test_disagreement.py:N
    :N     old = ops.snapshot(policy)
                   ^^^^^^^^^^^^^^^^^^^^
@@ -122,7 +122,7 @@ help: all are told the same, in one order: look for what only one of them has, s
 
 def test_ranks_with_other_numbers_of_microbatches(error_of):
     assert from_any(error_of(scored, loaded(in_smaller_parts))) == snapshot("""\
-logprobs: ranks are about to do different things: rank 0: `logprobs` (test_disagreement.py:N), 1 microbatch of `policy`; rank 1: `logprobs` (test_disagreement.py:N), 2 microbatches of `policy`
+logprobs: ranks are about to do different things: worker 0 of pool `train`: `logprobs` (test_disagreement.py:N), 1 microbatch of `policy`; worker 1 of pool `train`: `logprobs` (test_disagreement.py:N), 2 microbatches of `policy`
   test_disagreement.py:N
    :N     anchor = ops.logprobs(reference, rollouts) + ops.logprobs(old, rollouts)
                                                          ^^^^^^^^^^^^^^^^^^^^^^^^^^^
@@ -136,7 +136,7 @@ def test_a_rank_that_leaves_ops_out_is_waited_for_and_told_with_where_it_was(err
         return ("place", dead, ()) if method == "evaluate" else (method, dead, args)
 
     assert error_of(scored, not_told, rank_timeout=4) == snapshot("""\
-snapshot: rank 0 of 2 waited at `snapshot` (test_disagreement.py:N) for the others, of which one ended or did not come within 4 s; rank 1 was last at `generate` (test_disagreement.py:N), 20 weights of `policy`
+snapshot: worker 0 of pool `train` waited at `snapshot` (test_disagreement.py:N) for the others, of which one ended or did not come within 4 s; worker 1 of pool `train` was last at `generate` (test_disagreement.py:N), 20 weights of `policy`
   test_disagreement.py:N
    :N     old = ops.snapshot(policy)
                   ^^^^^^^^^^^^^^^^^^^^

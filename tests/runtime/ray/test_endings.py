@@ -126,7 +126,7 @@ def test_a_rank_that_does_not_come_ends_the_run_in_its_time(heldout, started):
 
     assert child.returncode == 1
     assert re.search(
-        r"^error: \w+: rank 0 of 2 waited at .* for the others, .* within 8 s.*\n  grpo.py:\d+\n(.*\n)+"
+        r"^error: \w+: worker 0 of pool `train` waited at .* for the others, .* within 8 s.*\n  grpo.py:\d+\n(.*\n)+"
         r"  on worker 0 of pool `train`",
         err,
     ), err

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from inline_snapshot import snapshot
 
-from flowrl.runtime.pools.pools import by_machine
+from flowrl.runtime.pools.pools import by_machine, spread
 
 POOLS = """
 [engines.policy.train]
@@ -60,6 +60,11 @@ help: a worker needs its GPU and its CPUs on one machine: look at `cpus`\
 help: make the pools of [cluster] smaller, or put several roles in one\
 """)
 
+    assert found["told"]["replicas on two machines"] == snapshot(
+        [
+            "pool `wide` has replicas on several machines, 1 of 2: what their workers add up in each layer goes over the network; give it GPUs in multiples of 3 a machine"
+        ]
+    )
     nodes = [node for node, *_ in found["seen"]["train"]]
     assert set(nodes) == set(found["nodes"])
     assert nodes in ([nodes[0]] * 2 + [nodes[2]], [nodes[0]] + [nodes[2]] * 2)
@@ -80,3 +85,14 @@ def test_neighbours_share_a_machine_as_far_as_machines_have_room(machines, toget
     groups = [order[i : i + together] for i in range(0, len(order), together)]
     whole = [g for g in groups if len(g) == together and len({machines[i] for i in g}) == 1]
     assert len(whole) >= sum(count // together for count in Counter(machines).values())
+    assert spread([machines[place] for place in order], together) == len(
+        [group for group in groups if len({machines[i] for i in group}) > 1]
+    )
+
+
+@pytest.mark.parametrize(
+    ("machines", "together", "split"),
+    [("aabb", 2, 0), ("abb", 1, 0), ("aaabbb", 2, 1), ("aaaabbb", 4, 0), ("abcd", 2, 2)],
+)
+def test_replicas_on_several_machines_are_counted(machines, together, split):
+    assert spread(machines, together) == split

@@ -182,7 +182,10 @@ def test_a_rank_that_fails_while_it_samples_is_waited_for_as_long_as_ranks_are(
 rank 0 of 2 waited at sampling 3 requests from FOLDER for the others, of which one ended or did not come within 2 s
 help: look at what the other ranks say; `cluster.rank_timeout` is how long one waits\
 """,
-            "vLLM failed: StopIteration: ",
+            """\
+vLLM failed: StopIteration: \n\
+help: if it lacks memory, lower `gpu_memory_utilization` or `sequences_per_block`; engine = "hf" samples without it\
+""",
         ]
     )
 

@@ -4,6 +4,7 @@
 """
 
 import json
+import logging
 import os
 import sys
 from contextlib import contextmanager
@@ -22,6 +23,7 @@ from flowrl.train.run import run_file
 
 GPUS = 4
 RANKS = PoolSize("train", 3, gpus=3, cpus=0.25)
+WIDE = PoolSize("wide", 6, gpus=6, cpus=0.1, together=3)
 REST = (PoolSize("rollout", 1, gpus=1, cpus=0.25), PoolSize("data", cpus=0.25))
 REFUSED = {
     "more GPUs than there are": PoolSize("train", 12, gpus=12, cpus=0.1),
@@ -58,6 +60,17 @@ def refused(size):
         return str(error)
 
 
+def warned(size):
+    """Return what is warned of as a pool starts."""
+    records = []
+    handler = logging.Handler()
+    handler.emit = lambda record: records.append(record.getMessage())
+    pools.log.addHandler(handler)
+    with started(RaySpec((size,))):
+        pools.log.removeHandler(handler)
+    return records
+
+
 def places(lines):
     """Return where each worker is."""
     result = next(IDS)
@@ -80,6 +93,7 @@ def main(path):
     nodes = [node["NodeID"] for node in ray.nodes()]
     pools.PATIENCE = 3.0
     told = {name: refused(size) for name, size in REFUSED.items()}
+    told["replicas on two machines"] = warned(WIDE)
     others = [held(node) for node in nodes for _ in range(GPUS // 2)]
     ray.get([other.held.remote() for other in others])
     told["more than others leave"] = refused(PoolSize("train", 6, gpus=6, cpus=0.1))
