@@ -158,8 +158,8 @@ def seats(pool: PoolSize, group: PlacementGroup) -> list[RayLine]:
     order = by_machine([machines[bundle] for bundle in range(pool.workers)], pool.together)
     if split := spread([machines[bundle] for bundle in order], pool.together):
         log.warning(
-            "pool `%s` has replicas on several machines, %d of %d: what their workers add up in each "
-            "layer goes over the network; give it GPUs in multiples of %d a machine",
+            "pool `%s` has replicas on several machines, %d of %d: what their workers add up in "
+            "each layer goes over the network; give it GPUs in multiples of %d a machine",
             *(pool.name, split, pool.workers // pool.together, pool.together),
         )
     return [

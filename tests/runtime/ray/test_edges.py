@@ -51,7 +51,7 @@ def error_of(model_folder, tokenizer):
 
 def from_any(text):
     """Return an error that three workers end in, whoever is heard first."""
-    text = re.sub(r"rank \d of", "rank N of", text)
+    text = re.sub(r"worker \d of pool `\w+` waited", "worker N waited", text)
     return re.sub(r"on worker \d of pool `\w+`", "on worker N", text)
 
 
@@ -66,7 +66,7 @@ def test_a_worker_that_stays_away_from_a_reshard_is_waited_for_and_told(error_of
     text = error_of(lines, rank_timeout=4)
 
     assert from_any(text) == snapshot("""\
-reshard: rank N of 4 waited at bringing `policy`: train fsdp2 -> rollout tp2 for the others, of which one ended or did not come within 4 s; rank 3 was not seen
+reshard: worker N waited at bringing `policy`: train fsdp2 -> rollout tp2 for the others, of which one ended or did not come within 4 s; worker 1 of pool `rollout` was not seen
   grpo.py:N
    :N     rollouts = ops.generate(policy, prompts, n=samples)
                        ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
