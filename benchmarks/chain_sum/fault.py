@@ -18,6 +18,7 @@ from typing import Any
 
 import attrs
 
+from flowrl.config.run_file import load_run_file
 from flowrl.errors import EngineError
 from flowrl.runtime.engine import Completion, Request, Sampling
 from flowrl.runtime.engines.vllm import VLLMGenerator
@@ -97,9 +98,9 @@ def main(name: str, path: str, sets: Sequence[str], after: int) -> int:
     """Run until the fault is found; return the exit code."""
     fault = Fault(FAULTS[name], after)
     fault.install()
-    folder = f"train.folder=../../runs/chain_sum/fault-{name}"
+    folder = f"train.folder={load_run_file(path, tuple(sets)).folder}-{name}"
     try:
-        run_file(path, (folder, *SETS[name], *sets))
+        run_file(path, (*SETS[name], *sets, folder))
     except EngineError as error:
         print(f"the run was stopped:\n{error}")
         return 0 if fault.happened else 1

@@ -8,6 +8,7 @@ from inline_snapshot import snapshot
 
 from benchmarks.chain_sum import curves
 from benchmarks.chain_sum.reward import exact
+from benchmarks.gsm import make
 from benchmarks.gsm.reward import solved
 from flowrl.config.run_file import load_run_file
 from flowrl.train.prepare import lower
@@ -122,3 +123,23 @@ def test_the_numbers_of_curves_are_written(folders):
     assert [(each.step, each.seconds) for each in curve.readings] == [(0, 0.0), (2, 4.5)]
     assert curve.checks == {"logprob_gap_mean": 0.02, "logprob_gap_max": 2}
     assert curve.by(4.4).step == 0
+
+
+def test_each_word_problem_is_in_one_file_and_its_solution_ends_with_its_number(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(make, "SIZES", {"heldout": 8, "train": 16, "demonstrations": 16})
+    monkeypatch.setattr(make, "DRAWN", 200)
+
+    make.main(tmp_path)
+
+    rows = {
+        name: [json.loads(line) for line in (tmp_path / f"{name}.jsonl").read_text().splitlines()]
+        for name in make.SIZES
+    }
+    questions = [row["prompt"][0]["content"] for of in rows.values() for row in of]
+    assert len(set(questions)) == len(questions) == 40
+    texts = [row["completion"] for row in rows["demonstrations"]]
+    assert solved(texts, [text.rpartition("#### ")[2] for text in texts]) == [1] * 16
+    assert max(map(len, texts)) <= make.LONGEST
+    assert all(float(row["answer"]) >= 0 for row in rows["train"])
