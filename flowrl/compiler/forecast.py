@@ -98,6 +98,7 @@ class Occupancy:
         residency: what becomes of it while another does.
         items: what that one takes, in bytes.
         asleep: what each other seat of the pool takes meanwhile, in bytes.
+        host: what it has in host memory, for each GPU, in bytes.
         capacity: of the GPU, in bytes.
     """
 
@@ -106,6 +107,7 @@ class Occupancy:
     residency: Residency
     items: Mapping[str, int]
     asleep: Mapping[str, int]
+    host: int
     capacity: int
 
     @property
@@ -175,7 +177,7 @@ class _Forecaster:
         if isinstance(before.type, ModelType) and isinstance(after.type, ModelType):
             role = before.type.role
             ends = self._weights(before.type, before.pool), self._weights(after.type, after.pool)
-            plan = plan_reshard(self.target.shapes[role], *ends, self.target.machines)
+            plan = plan_reshard(self.target.trained(role), *ends, self.target.machines)
             what, layouts = f"model<{role}>", (before.type.layout, after.type.layout)
             share = self.planned.costs.links(self.pools[after.pool].ranks)
             moved, took = float(plan.bytes_moved), plan.seconds / share
@@ -216,6 +218,7 @@ class _Forecaster:
             its.residency,
             self.costs.items(seated, its.residency),
             {str(other): self._asleep(other) for other in others},
+            self.costs.memory(seated, its.residency).host,
             self.costs.capacity(seated.ranks)[0],
         )
 

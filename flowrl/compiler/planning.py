@@ -5,6 +5,7 @@ from types import MappingProxyType
 
 import attrs
 
+from flowrl.compiler.bases import share_bases
 from flowrl.compiler.cluster import OTHER_ROLES, Cluster
 from flowrl.compiler.losses import split_losses
 from flowrl.compiler.pipeline import compile_graph
@@ -14,12 +15,13 @@ from flowrl.compiler.target import Target
 from flowrl.compiler.tasks import Seat, Task, seats_of, tasks_of
 from flowrl.ir.graph import Graph
 from flowrl.ir.plan import Pool
+from flowrl.ir.types import ModelType
+from flowrl.ops.model import Base
 
 Decided = Callable[[tuple[Seat, ...]], Constraints]
 """What the user has decided about these seats."""
 
-ALONE: Mapping[str, str] = MappingProxyType({})
-"""Data and rewards share no pool with models."""
+NONE: Mapping[str, str] = MappingProxyType({})
 
 
 @attrs.frozen(eq=False)
@@ -47,7 +49,11 @@ class Planned:
 
 
 def plan_step(
-    graph: Graph, target: Target, decided: Decided, homes: Mapping[str, str] = ALONE
+    graph: Graph,
+    target: Target,
+    decided: Decided,
+    homes: Mapping[str, str] = NONE,
+    pools: Cluster | None = None,
 ) -> Planned:
     """Choose pools, layouts and residencies for a program, and lower it for them.
 
@@ -57,24 +63,42 @@ def plan_step(
         decided: gives the user's constraints.
         homes: the pools that the user gives to `data` and `reward`; without one, either lives in
             the pool `data`.
+        pools: those that the user gives, and the models that are bases of adapters: where a base is
+            read in the pool that trains the adapter, it needs no place of its own.
 
     Raises:
         ProgramError: nothing fits; it is itemised, with the cheapest fix.
         RunFileError: what is decided allows no placement.
     """
-    simple = split_losses(simplify(graph, Cluster()), Cluster())
-    tasks = tasks_of(simple, target.workload)
+    shared = share_bases(simplify(graph, Cluster()), pools or Cluster())
+    tasks = tasks_of(split_losses(shared, Cluster()), target.workload)
     found = search(tasks, target, decided(seats_of(tasks)))
-    cluster = placed(found, homes)
+    cluster = placed(found, homes, _bases(shared))
     lowered = compile_graph(graph, cluster)
     return Planned(target, tasks_of(lowered, target.workload), found, cluster, lowered)
 
 
-def placed(found: Found, homes: Mapping[str, str] = ALONE) -> Cluster:
-    """Return a placement as pools; data and rewards may have pools of their own, without GPUs."""
+def _bases(graph: Graph) -> dict[str, str]:
+    """Return the role with an adapter on it, for each model that is read as its base."""
+    made = [(node.op, node.args[0].type) for node in graph.nodes if isinstance(node.op, Base)]
+    return {op.role: of.role for op, of in made if isinstance(of, ModelType)}
+
+
+def placed(
+    found: Found, homes: Mapping[str, str] = NONE, bases: Mapping[str, str] = NONE
+) -> Cluster:
+    """Return a placement as pools; data and rewards may have pools of their own, without GPUs.
+
+    Args:
+        found: the placement.
+        homes: the pools of data and rewards.
+        bases: the role with an adapter on it, for each model that is read where that is trained.
+    """
     others: dict[str, list[str]] = {}
     for role in OTHER_ROLES:
         others.setdefault(homes.get(role, "data"), []).append(role)
+    for base, role in bases.items():
+        others.setdefault(found.seats[Seat(role, "train")].pool, []).append(base)
     pools = [
         Pool(
             pool.name,
@@ -86,4 +110,5 @@ def placed(found: Found, homes: Mapping[str, str] = ALONE) -> Cluster:
         )
         for pool in found.pools
     ]
-    return Cluster((*pools, *(Pool(name, 0, tuple(roles)) for name, roles in others.items())))
+    rest = (Pool(name, 0, tuple(roles)) for name, roles in others.items())
+    return Cluster((*pools, *rest), bases=bases)

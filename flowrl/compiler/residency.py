@@ -21,6 +21,7 @@ class Stay:
         pool: where it lives.
         residency: what becomes of it while another seat works.
         bytes: that it takes awake and asleep.
+        moved: bytes that go to the host when it leaves, and back.
         wake: seconds to take the pool.
         sleep: seconds to leave it.
         changes: whether it trains, so that a copy on the host is old when it leaves.
@@ -32,6 +33,7 @@ class Stay:
     pool: str
     residency: Residency
     bytes: Bytes
+    moved: int = 0
     wake: float = 0.0
     sleep: float = 0.0
     changes: bool = False
@@ -78,8 +80,12 @@ def _stay(planned: Planned, seat: Seat, its: PlacedSeat) -> Stay:
     if trainer in found.seats and seat != trainer and its.residency != "alias":
         moved, took = costs.reshard(found.seated(trainer), seated)
     size = costs.memory(seated, its.residency)
+    left = costs.itemised(seated).leaves(its.residency)
     return Stay(
-        seat, its.pool, its.residency, size, wake, sleep, seat == trainer, brought=moved, bring=took
+        *(seat, its.pool, its.residency, size, left, wake, sleep),
+        changes=seat == trainer,
+        brought=moved,
+        bring=took,
     )
 
 
@@ -103,7 +109,7 @@ def _leave(task: Task, stay: Stay, turns: range) -> Action:
     return attrs.evolve(
         _action(task, stay, turns, LEAVES[stay.residency]),
         bytes=of.asleep - of.awake,
-        moved=of.host if stay.changes else 0,
+        moved=stay.moved if stay.changes else 0,
         seconds=stay.sleep,
     )
 
@@ -113,7 +119,7 @@ def _enter(task: Task, stay: Stay, turns: range) -> Action:
     return attrs.evolve(
         _action(task, stay, turns, ENTERS[stay.residency]),
         bytes=of.awake - of.asleep,
-        moved=of.host,
+        moved=stay.moved,
         seconds=stay.wake,
     )
 

@@ -10,7 +10,7 @@ from flowrl.ir.graph import Graph, Node, Value
 from flowrl.ir.printer import names_of, op_name
 from flowrl.ir.types import ModelType
 from flowrl.ops.control import ControlOp, SampleUntil, Scan
-from flowrl.ops.model import Generate, ModelOp, Update
+from flowrl.ops.model import Base, Generate, ModelOp, Update
 from flowrl.ops.move import Transfer
 
 PHASES = {"generate": "generate", "update": "update", "snapshot": "copy", "ema": "copy"}
@@ -49,6 +49,7 @@ class Task:
         after: the tasks whose results it needs, by their place in the list.
         loc: the line of the program.
         weights: the `transfer` or `reshard` that its weights come by, as printed; "" of none.
+        base: the role whose model it reads, if that is the base under the adapter of the seat's.
     """
 
     name: str
@@ -62,6 +63,7 @@ class Task:
     after: tuple[int, ...] = ()
     loc: str = ""
     weights: str = ""
+    base: str = ""
 
     @property
     def phase(self) -> str:
@@ -69,7 +71,7 @@ class Task:
         return PHASES.get(self.kind, "score")
 
     def __str__(self) -> str:
-        return f"{self.name} {self.kind} {self.seat.role}"
+        return f"{self.name} {self.kind} {self.base or self.seat.role}"
 
 
 @attrs.frozen
@@ -136,6 +138,7 @@ class _Walk:
         self.moves: list[Move] = []
         self.behind: dict[Value, frozenset[int]] = {v: frozenset() for _, v in graph.inputs}
         self.moved_by: dict[Value, str] = {}
+        self.bases: dict[str, str] = {}
         self._graph(graph, 1, "", frozenset())
 
     def _graph(self, graph: Graph, times: float, prefix: str, first: frozenset[int]) -> None:
@@ -149,6 +152,8 @@ class _Walk:
             if isinstance(node.op, ModelOp):
                 self.tasks.append(self._task(node, node.op, times, name, behind))
                 behind = frozenset({len(self.tasks) - 1})
+            if isinstance(node.op, Base):
+                self.bases[node.op.role] = self.tasks[-1].seat.role
             if isinstance(node.op, Transfer):
                 self.moves.append(Move(name, node, self.sizes.bytes(node.args[0]), times))
                 self.moved_by[node.results[0]] = name
@@ -163,7 +168,7 @@ class _Walk:
         return Task(
             name=name,
             kind=op.name,
-            seat=Seat(model.role, op.use),
+            seat=Seat(self.bases.get(model.role, model.role), op.use),
             sequences=sum(map(self.sizes.sequences, tokens)),
             prompt_tokens=self.workload.prompt_tokens,
             response_tokens=self.workload.response_tokens,
@@ -172,6 +177,7 @@ class _Walk:
             after=tuple(sorted(behind)),
             loc=str(node.loc),
             weights=self.moved_by.get(node.args[0], ""),
+            base=model.role if model.role in self.bases else "",
         )
 
     def _control(

@@ -5,12 +5,10 @@ from flowrl.compiler.planning import Planned, plan_step
 from flowrl.compiler.search import Constraints
 from flowrl.compiler.simplify import simplify
 from flowrl.compiler.tasks import Seat
-from flowrl.config.adapters import adapted
 from flowrl.config.check import check_run, trace_run, written_cluster
 from flowrl.config.residency import check_aliases
 from flowrl.config.run_file import RunFile
 from flowrl.config.target import constraints_of, target_of
-from flowrl.errors import RunFileError
 from flowrl.stages import Traced
 
 
@@ -22,14 +20,8 @@ def plan_run(run: RunFile, cluster: Cluster | None = None) -> tuple[Traced, Plan
         cluster: pools and layouts that are decided; what stands in the run file, if not given.
 
     Raises:
-        FlowrlError: the run file or its program is wrong, has an adapter, or nothing fits.
+        FlowrlError: the run file or its program is wrong, or nothing fits.
     """
-    for role in adapted(run):
-        raise RunFileError(
-            f"a plan is of models whose weights all train; `{role}` has an adapter",
-            where=run.where(f"models.{role}.lora"),
-            hint="leave the table out to plan for the whole model",
-        )
     traced = trace_run(run)
     graph = simplify(traced.graph, Cluster())
     check_run(run, graph, traced.program.inputs)
@@ -41,4 +33,4 @@ def plan_run(run: RunFile, cluster: Cluster | None = None) -> tuple[Traced, Plan
     def decided(seats: tuple[Seat, ...]) -> Constraints:
         return constraints_of(run, seats, pools)
 
-    return traced, plan_step(traced.graph, target, decided, homes)
+    return traced, plan_step(traced.graph, target, decided, homes, pools)

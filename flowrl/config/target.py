@@ -8,9 +8,10 @@ from flowrl.compiler.cluster import Cluster
 from flowrl.compiler.cost.memory import Residency
 from flowrl.compiler.hardware import Machines
 from flowrl.compiler.search import Constraints
-from flowrl.compiler.shapes import ModelShape, known_shape
+from flowrl.compiler.shapes import AdapterShape, ModelShape, known_shape
 from flowrl.compiler.target import Lengths, Profile, Settings, Target, Workload
 from flowrl.compiler.tasks import Seat
+from flowrl.config.adapters import adapted
 from flowrl.config.lending import unlent
 from flowrl.config.ranks import divided
 from flowrl.config.run_file import RunFile
@@ -23,8 +24,8 @@ BYTES = {"float32": 4, "bfloat16": 2, "float64": 8}
 DIVIDED = {"train": ("fsdp", "dp"), "score": ("fsdp", "dp")}
 """The axes over which the trainer's engine divides weights."""
 
-MOMENTS = 8
-"""Bytes of AdamW's two running means of one weight, in float32."""
+WHOLE = ("dp",)
+"""The axes over which what samples from an adapter divides: it goes beside whole layers."""
 
 
 def target_of(run: RunFile, graph: Graph) -> Target:
@@ -36,7 +37,7 @@ def target_of(run: RunFile, graph: Graph) -> Target:
 
     Raises:
         RunFileError: it names no machines, or lengths that are none.
-        EngineError: a model's sizes aren't known.
+        EngineError: a model's sizes, or those of its adapter, aren't known.
         DataError: the profile can't be read.
     """
     if run.cluster.machines is None:
@@ -53,6 +54,7 @@ def target_of(run: RunFile, graph: Graph) -> Target:
         shapes,
         _workload(run, uses, lending),
         Profile.load(run.resolve(run.workload.profile)) if run.workload.profile else Profile(),
+        {role: _adapter(run, role, shapes[role]) for role in adapted(run) if role in shapes},
     )
 
 
@@ -60,10 +62,10 @@ def constraints_of(run: RunFile, seats: tuple[Seat, ...], cluster: Cluster) -> C
     """Return what pools decide: who lives where, on how many GPUs, laid out how.
 
     And what becomes of it while others work. A pool of no GPUs leaves their number open. Without
-    pools, all is open but what `shard = "fsdp2"` divides.
+    pools, all is open but what `shard = "fsdp2"` divides, and what has an adapter.
     """
     sharded = {f"{role}.{use}": ("fsdp",) for role in divided(run.engines) for use in DIVIDED}
-    axes = {**DIVIDED, **sharded}
+    axes = {**DIVIDED, **sharded, **{f"{role}.generate": WHOLE for role in adapted(run)}}
     if not run.cluster.pools:
         return Constraints(axes=axes)
     seats = tuple(seat for seat in seats if not _at_trainer(seat, seats, cluster))
@@ -103,6 +105,16 @@ def _shape(run: RunFile, uses: Uses) -> ModelShape:
         raise EngineError(error.problem, where=where, hint=error.hint) from None
 
 
+def _adapter(run: RunFile, role: str, shape: ModelShape) -> AdapterShape:
+    lora = run.models[role].lora
+    assert lora is not None, "the role is adapted"
+    try:
+        return AdapterShape.beside(shape, lora.rank, lora.targets)
+    except EngineError as error:
+        where = run.where(f"models.{role}.lora")
+        raise EngineError(error.problem, where=where, hint=error.hint) from None
+
+
 def _workload(run: RunFile, uses: Mapping[str, Uses], lending: Collection[str]) -> Workload:
     table = run.workload
     generating = [role for role, its in uses.items() if its.generates]
@@ -119,14 +131,19 @@ def _workload(run: RunFile, uses: Mapping[str, Uses], lending: Collection[str]) 
 
 def _settings(run: RunFile, role: str, *, lends: bool) -> Settings:
     weight, engines = BYTES[run.roles[role].dtype], run.engines.role(role)
-    expected = run.workload.role(role)
+    precise, train, expected = max(4, weight), engines.train, run.workload.role(role)
     return Settings(
         weight_bytes=weight,
-        optimizer_bytes=MOMENTS + (BYTES["float32"] if weight == BYTES["bfloat16"] else 0),
+        gradient_bytes=precise,
+        master_bytes=precise if weight < precise else 0,
+        moment_bytes=2 * precise,
         kv_bytes=weight,
-        microbatch_tokens=engines.train.tokens_per_microbatch,
-        head_tokens=min(Settings().head_tokens, engines.train.tokens_per_microbatch),
-        checkpointing=engines.train.checkpointing,
+        microbatch_tokens=train.tokens_per_microbatch,
+        head_tokens=min(Settings().head_tokens, train.tokens_per_microbatch),
+        checkpointing=train.checkpointing,
+        offload=train.offload,
+        offload_activations=train.offload_activations,
+        compiled=train.compile,
         sequences=expected.sequences or engines.generate.together,
         kv_share=expected.kv_share,
         lends=lends,

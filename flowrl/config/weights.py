@@ -1,6 +1,6 @@
 """How the newest weights of a role come to the engine that samples from it."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from enum import StrEnum
 
 import attrs
@@ -8,6 +8,7 @@ import attrs
 from flowrl.compiler.cluster import Cluster
 from flowrl.compiler.planning import Planned
 from flowrl.compiler.shapes import ModelShape
+from flowrl.config.adapters import adapted
 from flowrl.config.check import cluster_of
 from flowrl.config.layouts import shape_of
 from flowrl.config.lending import unlent
@@ -123,7 +124,7 @@ def syncs(run: RunFile, placed: Placed) -> dict[str, Sync]:
         placed: its program, and where it runs.
     """
     uses = {role: its for role, its in uses_of(placed.graph).items() if its.generates}
-    moved = dict(_moved(placed.graph)) if placed.apart else {}
+    moved = dict(_moved(placed.graph, adapted(run))) if placed.apart else {}
 
     def sync(role: str, its: Uses) -> Sync:
         if not its.learns:
@@ -136,14 +137,16 @@ def syncs(run: RunFile, placed: Placed) -> dict[str, Sync]:
     return {role: sync(role, its) for role, its in uses.items()}
 
 
-def _moved(graph: Graph) -> Iterator[tuple[str, Sync]]:
-    """Yield the roles whose weights go to another pool or into another layout."""
+def _moved(graph: Graph, adapters: Collection[str]) -> Iterator[tuple[str, Sync]]:
+    """Yield the roles whose weights go to another pool or into another layout; adapters go whole."""
     for node in graph.walk():
         if not isinstance(node.op, Transfer) or not isinstance(node.args[0].type, ModelType):
             continue
         model, op = node.args[0].type, node.op
         how, why = How.TRANSFER, f"pool `{op.src}` trains it, pool `{op.dst}` samples from it"
-        if isinstance(op, Reshard):
+        if model.role in adapters and op.src == op.dst:
+            continue
+        if isinstance(op, Reshard) and model.role not in adapters:
             how = How.RESHARD
             if op.src == op.dst:
                 why = f"it trains as `{model.layout or 1}` and samples as `{op.layout}`"

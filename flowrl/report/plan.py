@@ -5,18 +5,18 @@ from collections.abc import Iterable, Iterator, Sequence
 from difflib import unified_diff
 from pathlib import Path
 
-from flowrl.compiler.cluster import OTHER_ROLES
 from flowrl.compiler.emit import emit
 from flowrl.compiler.forecast import Forecast, Occupancy, TaskForecast, forecast
 from flowrl.compiler.planning import Planned
 from flowrl.compiler.residency import residency
+from flowrl.config.bases import shared_bases
 from flowrl.config.planned import plan_run
 from flowrl.config.run_file import RunFile, load_run_file
 from flowrl.config.weights import Placed, sync_sentences
 from flowrl.errors import RunFileError
-from flowrl.ir.plan import Pool
-from flowrl.report.actions import order_lines, residency_lines, unused_lines
+from flowrl.report.actions import order_lines, residency_lines
 from flowrl.report.columns import seconds, size, table
+from flowrl.report.placement import pool_lines
 from flowrl.stages import Traced
 
 BAR = 40
@@ -125,7 +125,7 @@ def plan_lines(run: RunFile, plan: Planned) -> Iterator[str]:
     """
     predicted = forecast(plan)
     yield f"{plan.graph.name} on {plan.target.machines}: {seconds(predicted.seconds)} a step"
-    yield from ("", *_pools(plan))
+    yield from ("", *pool_lines(plan), *shared_bases(plan.graph))
     yield from ("", *_tasks(predicted))
     yield from ("", *_edges(predicted))
     yield from ("", *sync_sentences(run, Placed.by_plan(plan)))
@@ -133,29 +133,6 @@ def plan_lines(run: RunFile, plan: Planned) -> Iterator[str]:
     yield from ("", *residency_lines(plan))
     yield from ("", *order_lines(plan, predicted))
     yield from ("", *_phases(plan, predicted), "", bottleneck(predicted))
-
-
-def _pools(plan: Planned) -> Iterator[str]:
-    """Yield who lives where, how laid out, and which GPUs nobody has."""
-    for pool in plan.cluster.pools:
-        yield f"pool {pool.name}: {_gpus(plan, pool)}"
-        seats = [
-            (str(seat), its) for seat, its in plan.found.seats.items() if its.pool == pool.name
-        ]
-        rows = [(f"  {seat}", str(its.layout), its.residency) for seat, its in seats]
-        yield from table(rows)
-        others = [role for role in pool.roles if role in OTHER_ROLES]
-        if others:
-            yield f"  {', '.join(others)}"
-    yield from unused_lines(plan)
-
-
-def _gpus(plan: Planned, pool: Pool) -> str:
-    if not pool.gpus:
-        return "no GPUs"
-    kinds = dict.fromkeys(plan.target.machines.gpu(rank).name for rank in pool.ranks)
-    ranks = f"ranks {pool.ranks[0]}-{pool.ranks[-1]}" if pool.gpus > 1 else f"rank {pool.first}"
-    return f"{pool.gpus} {' and '.join(kinds)}, {ranks}"
 
 
 def _tasks(predicted: Forecast) -> Iterator[str]:
@@ -200,7 +177,8 @@ def _memory(memory: Iterable[Occupancy]) -> Iterator[str]:
         others = [f"{seat} {size(n)}" for seat, n in of.asleep.items() if n]
         asleep = f"; asleep: {', '.join(others)}" if others else ""
         used = f"{size(of.total)} of {size(of.capacity)}"
-        rows.append((f"  {of.seat}", f"[{_bar(of)}]", used, ", ".join(items) + asleep))
+        host = f"; on the host: {size(of.host)}" if of.host else ""
+        rows.append((f"  {of.seat}", f"[{_bar(of)}]", used, ", ".join(items) + asleep + host))
     yield from table(rows)
 
 

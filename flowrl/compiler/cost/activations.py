@@ -8,9 +8,11 @@ the experts of a token), `n` what of the hidden size is on a rank outside of the
 parallelism divides norms and residuals by tokens (sec. 4.2.2 there).
 """
 
+from functools import cache
+
 import attrs
 
-from flowrl.compiler.shapes import ModelShape
+from flowrl.compiler.shapes import AdapterShape, ModelShape
 from flowrl.ir.layout import Layout
 
 LOGIT_TRAVEL = 14
@@ -66,3 +68,61 @@ class Widths:
     def passing(self) -> float:
         """The bytes that exist at once in a layer whose backward pass never comes."""
         return 8 * self.h + 4 * (self.q + self.k) + 6 * self.f
+
+
+@attrs.frozen
+class Beside:
+    """What an adapter has beside one layer, on average over the layers; nothing without one.
+
+    Attributes:
+        count: of linear layers that have it.
+        rank: of its matrices.
+        inputs: columns of these layers.
+        outputs: their rows.
+    """
+
+    count: float = 0.0
+    rank: int = 0
+    inputs: float = 0.0
+    outputs: float = 0.0
+
+    @classmethod
+    def of(cls, adapter: AdapterShape | None) -> "Beside":
+        """Return what an adapter has beside a layer."""
+        return _beside(adapter) if adapter else cls()
+
+    def travelled(self, *, compiled: bool) -> float:
+        """Return the bytes of a token that its forward pass reads and writes.
+
+        A reads 2 of each input and writes 2 of each rank, B reads these and writes 2 of each
+        output; scaling takes 4, adding to what the layer gives 6, compiled both together 6.
+        """
+        return 2 * self.inputs + 4 * self.rank * self.count + (8 if compiled else 12) * self.outputs
+
+    @property
+    def returned(self) -> float:
+        """The bytes of a token that its backward pass reads and writes.
+
+        Of each output 4 to scale its gradient, and 4 to read that for B and for what A gave; of
+        each input 4 for A and what came in, and 6 to add that to what the layer returns.
+        """
+        return 10 * self.inputs + 8 * self.outputs
+
+    @property
+    def stored(self) -> float:
+        """The bytes of a token that wait for its backward pass: what A gives.
+
+        What goes into A goes into its linear layer as well, and waits without an adapter too.
+        """
+        return 2 * self.rank * self.count
+
+
+@cache
+def _beside(adapter: AdapterShape) -> Beside:
+    inside = [p for p in adapter.parameters() if p.layer is not None]
+    low = [p for p in inside if ".lora_A." in p.name]
+    inputs, every = sum(p.shape[1] for p in low), sum(sum(p.shape) for p in inside)
+    outputs = every - inputs - 2 * adapter.rank * len(low)
+    return Beside(
+        len(low) / adapter.layers, adapter.rank, inputs / adapter.layers, outputs / adapter.layers
+    )

@@ -3,7 +3,6 @@
 from math import inf
 
 from flowrl.compiler.cost.rank import Rank
-from flowrl.compiler.cost.weights import shard_count
 from flowrl.compiler.target import Workload
 
 GRAPHS = 2_000_000_000
@@ -44,8 +43,8 @@ def peak_tokens(workload: Workload, running: float, shared: float) -> float:
 def at_once(rank: Rank, sequences: float) -> float:
     """Return how many sequences an engine runs at once, of a task's `sequences` in all engines."""
     s, shared = rank.settings, sharing(rank.workload, sequences)
-    weights = s.weight_bytes * shard_count(rank.shape, rank.layout)
-    tokens = s.kv_share * (rank.gpu.usable_bytes - GRAPHS - weights) / token_bytes(rank)
+    free = rank.gpu.usable_bytes - GRAPHS - rank.weight_bytes
+    tokens = s.kv_share * free / token_bytes(rank)
     running = max(1.0, sequences / rank.batches)
     for _ in range(2):  # fewer that run have a higher peak each
         running = max(1.0, min(running, tokens / peak_tokens(rank.workload, running, shared)))

@@ -4,13 +4,17 @@ from math import ceil
 
 import attrs
 
-from flowrl.compiler.cost.activations import LOGIT_TRAVEL, Widths
+from flowrl.compiler.cost.activations import LOGIT_TRAVEL, Beside, Widths
 from flowrl.compiler.cost.rank import BF16, Rank
 from flowrl.compiler.cost.spent import Spent
 from flowrl.compiler.cost.weights import layer_count
 
 BACKWARD, HOOKS = 3.5, 2.3
 """What Python launches for a layer's backward pass, and FSDP's hooks, in forward passes."""
+
+BESIDE, BESIDE_BACKWARD = 0.13, 0.27
+"""What it launches beside them for one linear layer's adapter: as kernels were counted, of a llama
+layer under autocast (tests/compiler/cost/test_adapters.py); none was timed."""
 
 
 @attrs.frozen
@@ -47,7 +51,8 @@ def score_seconds(sequences: float, rank: Rank) -> Spent:
     if not batch.tokens:
         return Spent()
     once = forward_pass(batch, rank)
-    gathers = batch.microbatches * gather(rank)
+    brought = rank.weight_bytes / rank.host if rank.hosted else 0.0
+    gathers = batch.microbatches * (gather(rank) + brought)
     network = once.network + exposed(gathers, once.seconds, batch, rank)
     spent = Spent(once.compute, once.memory, network)
     return spent + waits(spent, once, batch, rank, launches_of(rank))
@@ -55,23 +60,58 @@ def score_seconds(sequences: float, rank: Rank) -> Spent:
 
 def forward_pass(batch: Batch, rank: Rank) -> Spent:
     """Return compute, activations and exchanges of one forward pass over all microbatches."""
-    shape, layout = rank.shape, rank.layout
+    shape, layout, compiled = rank.shape, rank.layout, rank.settings.compiled
     parts = layout.tp * layout.pp
-    flops = batch.tokens * shape.body_flops + batch.pairs * shape.attention_flops
-    flops += batch.targets * shape.head_flops
+    every, _ = operations(batch, rank)
     each = batch.tokens / batch.microbatches
-    weights = batch.microbatches * rank.weights_read(each)
-    widths = Widths.of(shape, layout)
-    moved = batch.tokens * rank.layers * widths.travelled(compiled=rank.settings.compiled)
+    travelled = Widths.of(shape, layout).travelled(compiled=compiled)
+    travelled += Beside.of(rank.adapter).travelled(compiled=compiled)
+    moved = batch.tokens * rank.layers * travelled
     if shape.head in ("lm", "lm+value"):
         moved += batch.targets * LOGIT_TRAVEL * shape.vocab / parts
     sends = rank.along("pp").send(each * shape.hidden * BF16)
     exchange = rank.layers * rank.layer_exchange(each) + sends
     return Spent(
-        compute=max(flops / parts / rank.flops, weights / rank.hbm),
+        compute=max(every / parts / rank.flops, weights_seconds(batch, rank)),
         memory=moved / rank.hbm,
         network=batch.microbatches * exchange,
     )
+
+
+def backward_pass(batch: Batch, rank: Rank) -> Spent:
+    """Return compute, activations and exchanges of the backward pass of all microbatches.
+
+    It does twice the forward's operations (Kaplan et al. 2020, arXiv:2001.08361, sec. 2.1): for
+    gradients of what comes in, and of weights. Those that are fixed have none.
+    """
+    once, (every, fixed) = forward_pass(batch, rank), operations(batch, rank)
+    parts, reads = rank.layout.tp * rank.layout.pp, 1 if rank.adapter else 2
+    compute = (2 * every - fixed) / parts / rank.flops
+    beside = Beside.of(rank.adapter)
+    less = 2 * beside.travelled(compiled=rank.settings.compiled) - beside.returned
+    return Spent(
+        compute=max(compute, reads * weights_seconds(batch, rank)),
+        memory=2 * once.memory - batch.tokens * rank.layers * less / rank.hbm,
+        network=once.network,
+    )
+
+
+def operations(batch: Batch, rank: Rank) -> tuple[float, float]:
+    """Return the operations of a forward pass, and how many of them are in weights that are fixed.
+
+    These are the matrices of an adapter's base.
+    """
+    shape, adapter = rank.shape, rank.adapter
+    inside = batch.tokens * shape.body_flops + batch.targets * shape.head_flops
+    beside = batch.tokens * adapter.body_flops if adapter else 0.0
+    every = inside + beside + batch.pairs * shape.attention_flops
+    return every, inside if adapter else 0.0
+
+
+def weights_seconds(batch: Batch, rank: Rank) -> float:
+    """Return the seconds to read the weights of a stage for each microbatch."""
+    each = batch.tokens / batch.microbatches
+    return batch.microbatches * rank.weights_read(each) / rank.hbm
 
 
 def waits(spent: Spent, work: Spent, batch: Batch, rank: Rank, launches: float) -> Spent:
@@ -92,13 +132,21 @@ def launches_of(rank: Rank, forwards: int = 1, *, backward: bool = False) -> flo
     compiled, half; FSDP's hooks add 2.3 to each pass.
     """
     passes = forwards + (backward and rank.settings.checkpointing)
-    kernels = (passes + BACKWARD * backward) * (0.5 if rank.settings.compiled else 1.0)
+    adapters = Beside.of(rank.adapter).count
+    forth, back = 1.0 + BESIDE * adapters, BACKWARD + BESIDE_BACKWARD * adapters
+    kernels = (passes * forth + back * backward) * (0.5 if rank.settings.compiled else 1.0)
     return kernels + HOOKS * (passes + backward) * (rank.layout.fsdp > 1)
 
 
-def layer_bytes(rank: Rank, each: int) -> float:
-    """Return what a layer's numbers take on a rank once gathered, at `each` bytes."""
-    return each * layer_count(rank.shape, rank.layout)
+def layer_weights(rank: Rank) -> float:
+    """Return the bytes of a layer's weights on a rank, once gathered."""
+    base = rank.settings.weight_bytes * layer_count(rank.shape, rank.layout)
+    return base + (layer_gradients(rank) if rank.adapter else 0.0)
+
+
+def layer_gradients(rank: Rank) -> float:
+    """Return the bytes of a layer's gradients on a rank, before FSDP divides them."""
+    return rank.settings.gradient_bytes * layer_count(rank.trained, rank.layout)
 
 
 def gather(rank: Rank) -> float:
@@ -108,7 +156,7 @@ def gather(rank: Rank) -> float:
     forward and for the backward pass, and sums gradients once.
     """
     fsdp = rank.along("fsdp")
-    return rank.layers * fsdp.all_gather(layer_bytes(rank, rank.settings.weight_bytes))
+    return rank.layers * fsdp.all_gather(layer_weights(rank))
 
 
 def exposed(seconds: float, busy: float, batch: Batch, rank: Rank) -> float:

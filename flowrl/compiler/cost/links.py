@@ -8,6 +8,7 @@ from math import ceil, log2
 import attrs
 
 from flowrl.compiler.hardware import GPU, Machines
+from flowrl.compiler.target import Profile
 from flowrl.ir.layout import Layout
 
 
@@ -84,6 +85,11 @@ def slowest(machines: Machines, ranks: range) -> GPU:
     names = [f.name for f in attrs.fields(GPU) if f.name not in ("name", "source")]
     least = {name: min(getattr(gpu, name) for gpu in gpus) for name in names}
     return GPU(min(gpus, key=lambda gpu: gpu.bf16_flops).name, **least)
+
+
+def host_bytes_per_s(gpu: GPU, profile: Profile) -> float:
+    """Return bytes a second between a GPU and its host, in either direction; each has its own way."""
+    return gpu.pcie_bytes_per_s * profile.of(gpu.name, "offload").links
 
 
 def crossing_seconds(machines: Machines, size: float, source: range, target: range) -> float:

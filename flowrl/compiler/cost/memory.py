@@ -5,10 +5,12 @@ from typing import Literal
 
 import attrs
 
-from flowrl.compiler.cost.activations import LOGIT_PASSING, LOGIT_STORED, Widths
+from flowrl.compiler.cost.activations import LOGIT_PASSING, LOGIT_STORED, Beside, Widths
 from flowrl.compiler.cost.cache import GRAPHS, at_once, peak_tokens, sharing, token_bytes
+from flowrl.compiler.cost.forward import layer_gradients, layer_weights
+from flowrl.compiler.cost.kept import Kept, input_bytes
 from flowrl.compiler.cost.rank import Rank
-from flowrl.compiler.cost.weights import layer_count, shard_count
+from flowrl.compiler.cost.weights import shard_count
 from flowrl.compiler.shapes import ModelShape
 from flowrl.compiler.target import Target
 from flowrl.compiler.tasks import Seat
@@ -28,7 +30,7 @@ HELD = 1.3
 
 @attrs.frozen
 class Memory:
-    """Bytes of one seat on its fullest GPU while it works.
+    """Bytes of one seat on its fullest GPU while it works, and in its host's memory.
 
     Attributes:
         weights: those that passes read.
@@ -37,7 +39,10 @@ class Memory:
         activations: at their peak.
         kv_cache: at its peak.
         engine: context, libraries and graphs: there as long as the process is.
-        buffers: logits, and weights that FSDP has gathered, with what the allocator holds for them.
+        buffers: logits, and weights that FSDP has gathered, with what the allocator holds for them;
+            or moments that were fetched for a step.
+        waiting: in host memory, whoever works; on no GPU.
+        fixed: of the weights, those that nothing brings anew: the base of an adapter.
     """
 
     weights: int = 0
@@ -47,6 +52,8 @@ class Memory:
     kv_cache: int = 0
     engine: int = 0
     buffers: int = 0
+    waiting: int = 0
+    fixed: int = 0
 
     @property
     def total(self) -> int:
@@ -55,8 +62,8 @@ class Memory:
 
     @property
     def items(self) -> dict[str, int]:
-        """Bytes by item, in the order of the attributes."""
-        return {field.name: getattr(self, field.name) for field in attrs.fields(type(self))}
+        """Bytes of the GPU by item, in the order of the attributes."""
+        return {name: getattr(self, name) for name in ITEMS}
 
     def awake(self, residency: Residency) -> "Memory":
         """Return what it takes while it works: aliased weights are counted where they train."""
@@ -71,9 +78,18 @@ class Memory:
             return Memory(engine=self.engine)
         return Memory(weights=self.weights, optimizer=self.optimizer, engine=self.engine)
 
+    def leaves(self, residency: Residency) -> int:
+        """Return what goes to host memory while another seat works."""
+        gone = {"offload": self.weights + self.optimizer, "drop": self.fixed}
+        return gone.get(residency, 0)
+
     def host(self, residency: Residency) -> int:
         """Return what it takes of host memory, for each GPU."""
-        return self.weights + self.optimizer if residency == "offload" else 0
+        return self.waiting + self.leaves(residency)
+
+
+ITEMS = ("weights", "gradients", "optimizer", "activations", "kv_cache", "engine", "buffers")
+"""What takes memory of a GPU."""
 
 
 def memory(
@@ -106,45 +122,65 @@ def memory(
 
 
 def _training(rank: Rank) -> Memory:
-    """Weights, gradients and optimizer states as ZeRO counts them (arXiv:1910.02054, sec. 3.1).
+    """What is kept, and on top of it what passes take; or at a step, the moments fetched for it."""
+    kept, (inside, waiting) = Kept.of(rank), _activations(rank)
+    gathered = _gathered(layer_weights(rank) + layer_gradients(rank), rank)
+    passes = Memory(
+        weights=kept.weights,
+        gradients=kept.gradients,
+        optimizer=kept.optimizer,
+        activations=inside,
+        engine=CONTEXT,
+        buffers=_logits(rank, LOGIT_STORED) + gathered + _narrow_gradient(rank),
+        waiting=waiting,
+    )
+    if rank.hosted:
+        return attrs.evolve(passes, weights=0, gradients=0, optimizer=0, waiting=waiting + kept.all)
+    if rank.settings.offload != "optimizer":
+        return passes
+    passes = attrs.evolve(passes, optimizer=kept.masters, waiting=waiting + kept.moments)
+    step = attrs.evolve(passes, activations=0, buffers=kept.moments)
+    return max(passes, step, key=lambda moment: moment.total)
+
+
+def _activations(rank: Rank) -> tuple[int, int]:
+    """Return the bytes that wait for the backward pass on the GPU, and in host memory.
 
     With pipeline stages, the first holds `pp` microbatches (Narayanan et al. 2021,
     arXiv:2104.04473, sec. 2.2.1), so the activations of as many layers as there are without.
     Checkpointed layers keep their input, one of them all.
     """
     s, layers = rank.settings, rank.shape.layers
-    held, widths = shard_count(rank.shape, rank.layout), Widths.of(rank.shape, rank.layout)
-    token = widths.stored * layers
-    if s.checkpointing:
-        token = 2 * widths.n * layers + widths.stored
-    return Memory(
-        weights=held * s.weight_bytes,
-        gradients=held * s.gradient_bytes,
-        optimizer=held * s.optimizer_bytes,
-        activations=round(s.microbatch_tokens * token),
-        engine=CONTEXT,
-        buffers=_logits(rank, LOGIT_STORED) + _gathered(rank, s.weight_bytes + s.gradient_bytes),
-    )
+    layer = Widths.of(rank.shape, rank.layout).stored + Beside.of(rank.adapter).stored
+    if not s.checkpointing:
+        return round(s.microbatch_tokens * layer * layers), 0
+    inputs = input_bytes(rank)
+    waiting = inputs * (layers - 1) if s.offload_activations else 0.0
+    inside = inputs * layers - waiting + layer
+    return round(s.microbatch_tokens * inside), round(s.microbatch_tokens * waiting)
 
 
 def _scoring(rank: Rank) -> Memory:
     s = rank.settings
     return Memory(
-        weights=shard_count(rank.shape, rank.layout) * s.weight_bytes,
+        weights=0 if rank.hosted else rank.weight_bytes,
         activations=round(s.microbatch_tokens * Widths.of(rank.shape, rank.layout).passing),
         engine=CONTEXT,
-        buffers=_logits(rank, LOGIT_PASSING) + _gathered(rank, s.weight_bytes),
+        buffers=_logits(rank, LOGIT_PASSING) + _gathered(layer_weights(rank), rank),
+        waiting=rank.weight_bytes if rank.hosted else 0,
     )
 
 
 def _generating(rank: Rank, sequences: float) -> Memory:
     running = at_once(rank, sequences)
     tokens = running * peak_tokens(rank.workload, running, sharing(rank.workload, sequences))
+    base = shard_count(rank.shape, rank.layout) * rank.settings.weight_bytes
     return Memory(
-        weights=shard_count(rank.shape, rank.layout) * rank.settings.weight_bytes,
+        weights=rank.weight_bytes,
         kv_cache=round(tokens * token_bytes(rank)),
         engine=GRAPHS,
         buffers=round(running * rank.shape.vocab * LOGIT_PASSING / rank.layout.tp),
+        fixed=base if rank.adapter else 0,
     )
 
 
@@ -158,7 +194,19 @@ def _logits(rank: Rank, each: int) -> int:
     return round(HELD * tokens * rank.shape.vocab * each / rank.layout.tp)
 
 
-def _gathered(rank: Rank, each: int) -> int:
+def _gathered(layer: float, rank: Rank) -> int:
     """Return the bytes of two whole layers: one in use, the next on its way."""
-    sharded = rank.layout.fsdp > 1
-    return round(HELD * 2 * each * layer_count(rank.shape, rank.layout) * sharded)
+    return round(HELD * 2 * layer * (rank.layout.fsdp > 1))
+
+
+def _narrow_gradient(rank: Rank) -> int:
+    """Return the bytes of a gradient that is narrower than their sum, until it is added to that.
+
+    Each goes as it comes, so it is that of the largest parameter. Those that FSDP divides are among
+    what it gathers; an adapter's are small.
+    """
+    s, layout = rank.settings, rank.layout
+    if rank.adapter or layout.fsdp > 1 or s.weight_bytes >= s.gradient_bytes:
+        return 0
+    largest = max(parameter.count for parameter in rank.shape.parameters())
+    return round(HELD * s.weight_bytes * largest / (layout.tp * layout.ep))

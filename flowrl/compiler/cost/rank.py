@@ -4,10 +4,10 @@ from functools import cached_property
 
 import attrs
 
-from flowrl.compiler.cost.links import Group, group, slowest
-from flowrl.compiler.cost.weights import batches, counts, layer_count
+from flowrl.compiler.cost.links import Group, group, host_bytes_per_s, slowest
+from flowrl.compiler.cost.weights import batches, counts, layer_count, shard_count
 from flowrl.compiler.hardware import GPU, Machines
-from flowrl.compiler.shapes import ModelShape
+from flowrl.compiler.shapes import AdapterShape, ModelShape
 from flowrl.compiler.target import Settings, Speeds, Target, Workload
 from flowrl.ir.layout import AXES, Layout
 
@@ -27,6 +27,8 @@ class Rank:
         machines: that these are of.
         workload: the step's.
         speeds: that its kind of task reaches.
+        host: bytes a second to its host, or from there.
+        adapter: that is trained in place of the model, if one is.
         cache_share: how much an engine takes of the KV cache that it would have alone.
     """
 
@@ -37,6 +39,8 @@ class Rank:
     machines: Machines
     workload: Workload
     speeds: Speeds
+    host: float
+    adapter: AdapterShape | None = None
     cache_share: float = 1.0
 
     @classmethod
@@ -52,8 +56,12 @@ class Rank:
     ) -> "Rank":
         """Return the rank for a kind of task of a role."""
         machines, workload = target.machines, target.workload
-        speeds = target.profile.of(slowest(machines, ranks).name, kind)
-        return cls(role, shape, layout, ranks, machines, workload, speeds, cache_share)
+        gpu = slowest(machines, ranks)
+        speeds, host = target.profile.of(gpu.name, kind), host_bytes_per_s(gpu, target.profile)
+        adapter = target.adapters.get(role)
+        return cls(
+            role, shape, layout, ranks, machines, workload, speeds, host, adapter, cache_share
+        )
 
     @cached_property
     def settings(self) -> Settings:
@@ -79,6 +87,23 @@ class Rank:
     def batches(self) -> int:
         """Into how many parts the sequences are divided."""
         return batches(self.layout)
+
+    @property
+    def hosted(self) -> bool:
+        """Whether what is kept of the model is in host memory: it is brought layer by layer."""
+        return self.settings.offload == "all" and self.layout.fsdp > 1
+
+    @property
+    def trained(self) -> ModelShape:
+        """What has gradients: the model, or its adapter."""
+        return self.adapter or self.shape
+
+    @cached_property
+    def weight_bytes(self) -> int:
+        """Bytes of its part of the weights that passes read; an adapter's are as wide as gradients."""
+        own = shard_count(self.adapter, self.layout) if self.adapter else 0
+        base = shard_count(self.shape, self.layout)
+        return base * self.settings.weight_bytes + own * self.settings.gradient_bytes
 
     @property
     def layers(self) -> float:
@@ -121,7 +146,9 @@ class Rank:
         if experts:
             missed = 1 - experts.per_token / experts.count
             touched = 1 - missed ** (tokens * self.layout.ep)
-        return self.settings.weight_bytes * (self.dense_count + touched * self.expert_count)
+        base = self.settings.weight_bytes * (self.dense_count + touched * self.expert_count)
+        own = layer_count(self.adapter, self.layout) * self.layers if self.adapter else 0.0
+        return base + self.settings.gradient_bytes * own
 
     def layer_exchange(self, tokens: float) -> float:
         """Return the seconds that ranks exchange activations in one layer's forward pass.

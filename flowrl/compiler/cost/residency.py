@@ -1,6 +1,6 @@
 """Seconds to put a seat's bytes to sleep, and to wake them."""
 
-from flowrl.compiler.cost.links import slowest
+from flowrl.compiler.cost.links import host_bytes_per_s, slowest
 from flowrl.compiler.cost.memory import Memory, Residency
 from flowrl.compiler.target import Target
 
@@ -8,7 +8,7 @@ from flowrl.compiler.target import Target
 def wake_seconds(memory: Memory, residency: Residency, ranks: range, target: Target) -> float:
     """Return the seconds to bring back what a seat has in host memory.
 
-    Each GPU has its own way to the host. Dropped weights come by a reshard, which is counted there.
+    Dropped weights come by a reshard, which is counted there.
 
     Args:
         memory: of the seat.
@@ -17,9 +17,9 @@ def wake_seconds(memory: Memory, residency: Residency, ranks: range, target: Tar
         target: gives the machines, and the share of a link's speed that is reached.
     """
     gpu = slowest(target.machines, ranks)
-    speeds = target.profile.of(gpu.name, "offload")
-    moved = memory.host(residency)
-    return speeds.start + moved / (gpu.pcie_bytes_per_s * speeds.links) if moved else 0.0
+    start = target.profile.of(gpu.name, "offload").start
+    moved = memory.leaves(residency)
+    return start + moved / host_bytes_per_s(gpu, target.profile) if moved else 0.0
 
 
 def sleep_seconds(

@@ -1,5 +1,7 @@
 """The seconds of one execution of a task."""
 
+import attrs
+
 from flowrl.compiler.cost.forward import score_seconds
 from flowrl.compiler.cost.generate import generate_seconds
 from flowrl.compiler.cost.rank import Rank
@@ -36,6 +38,8 @@ def seconds(
             itself; with less, fewer sequences run at once.
     """
     rank = Rank.of(task.kind, task.seat.role, shape, layout, ranks, target, cache_share)
+    if task.base:
+        rank = attrs.evolve(rank, adapter=None)
     if task.kind == "generate":
         return generate_seconds(task.sequences, rank)
     if task.kind == "update":
@@ -46,6 +50,8 @@ def seconds(
 
 
 def _copy(rank: Rank) -> Spent:
-    """Return the seconds to read and write each weight once."""
-    moved = 2 * shard_count(rank.shape, rank.layout) * rank.settings.weight_bytes
+    """Return the seconds to read and write each weight once; an adapter's base is not copied."""
+    s = rank.settings
+    each = s.gradient_bytes if rank.adapter else s.weight_bytes
+    moved = 2 * shard_count(rank.trained, rank.layout) * each
     return Spent(memory=moved / rank.hbm, overhead=rank.speeds.start)

@@ -68,14 +68,14 @@ class ModelCosts:
 
     def memory(self, seated: Seated, residency: Residency) -> Bytes:
         """Return the bytes of a seat."""
-        took = self._itemised(seated)
+        took = self.itemised(seated)
         return Bytes(
             took.awake(residency).total, took.asleep(residency).total, took.host(residency)
         )
 
     def items(self, seated: Seated, residency: Residency) -> Mapping[str, int]:
         """Return the bytes awake, by what they are."""
-        return self._itemised(seated).awake(residency).items
+        return self.itemised(seated).awake(residency).items
 
     def capacity(self, ranks: range) -> tuple[int, int]:
         """Return the bytes of a GPU, and its share of the host's."""
@@ -84,7 +84,7 @@ class ModelCosts:
 
     def wake(self, seated: Seated, residency: Residency) -> tuple[float, float]:
         """Return the seconds between host and GPUs."""
-        took, changed = self._itemised(seated), seated.seat.use == "train"
+        took, changed = self.itemised(seated), seated.seat.use == "train"
         return (
             wake_seconds(took, residency, seated.ranks, self.target),
             sleep_seconds(took, residency, seated.ranks, self.target, changed=changed),
@@ -93,7 +93,8 @@ class ModelCosts:
     def reshard(self, source: Seated, target: Seated) -> tuple[int, float]:
         """Return the bytes over links, and the seconds, of the exact sends."""
         ends = self.sharding(source), self.sharding(target)
-        size, took = reshard_cost(self._shape(target.seat), *ends, self.machines)
+        sent = self.target.trained(target.seat.role)
+        size, took = reshard_cost(sent, *ends, self.machines)
         return size, took / self.links(target.ranks)
 
     def links(self, ranks: range) -> float:
@@ -107,19 +108,19 @@ class ModelCosts:
         A rank needs at least its even part of the model; on the same ranks it holds at most what
         the fullest rank of the source does.
         """
-        shape, layout = self._shape(target.seat), target.layout
+        shape, layout = self.target.trained(target.seat.role), target.layout
         divided = layout.pp * layout.tp * layout.fsdp * layout.ep
         held = shard_count(shape, source.layout) if source.ranks == target.ranks else 0
         lacks = max(0.0, shape.count / divided - held)
-        size = lacks * self._weight_bytes(target.seat)
+        size = lacks * self._sent_bytes(target.seat)
         gpu = self.machines.gpu(target.ranks[0])
         fastest = max(gpu.peer_bytes_per_s, gpu.network_bytes_per_s) * self.links(target.ranks)
         return int(size * len(target.ranks)), size / fastest
 
     def sharding(self, seated: Seated) -> Sharding:
-        """Return where a seat's weights lie, stored as its engine stores them."""
+        """Return where the weights lie that a seat trains or is sent, as its engine stores them."""
         storage = Storage.ENGINE if seated.seat.use == "generate" else Storage.MODEL
-        return Sharding(seated.layout, seated.ranks, storage, self._weight_bytes(seated.seat))
+        return Sharding(seated.layout, seated.ranks, storage, self._sent_bytes(seated.seat))
 
     def aliases(self, source: Seated, target: Seated) -> bool:
         """Return whether each rank trains whole what it needs, so that both can share storage.
@@ -129,10 +130,12 @@ class ModelCosts:
         whole = source.layout == target.layout and source.layout.fsdp == 1
         if target.seat.use != "generate":
             return whole
-        lends = self.target.workload.settings(target.seat.role).lends
+        role = target.seat.role
+        lends = self.target.workload.settings(role).lends and role not in self.target.adapters
         return whole and lends and target.layout.size == 1
 
-    def _itemised(self, seated: Seated) -> Memory:
+    def itemised(self, seated: Seated) -> Memory:
+        """Return the bytes of a seat, by what they are."""
         seat, layout, ranks = seated.seat, seated.layout, seated.ranks
         most = max((task.sequences for task in self.tasks if task.seat == seat), default=inf)
         shape, cache_share = self._shape(seat), seated.cache_share
@@ -141,5 +144,8 @@ class ModelCosts:
     def _shape(self, seat: Seat) -> ModelShape:
         return self.target.shapes[seat.role]
 
-    def _weight_bytes(self, seat: Seat) -> int:
-        return self.target.workload.settings(seat.role).weight_bytes
+    def _sent_bytes(self, seat: Seat) -> int:
+        """Return the bytes of a number that is sent after an update: adapters are in full precision."""
+        settings = self.target.workload.settings(seat.role)
+        adapts = seat.role in self.target.adapters
+        return settings.gradient_bytes if adapts else settings.weight_bytes

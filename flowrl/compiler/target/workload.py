@@ -2,12 +2,18 @@
 
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import Literal
 
 import attrs
 
 from flowrl.compiler.target.lengths import Lengths
 
 PROMPT, RESPONSE = Lengths.of(256), Lengths.of({"mean": 600, "max": 1024})
+
+
+Offload = Literal["none", "optimizer", "all"]
+"""What a trainer has in host memory: nothing; AdamW's moments, but for the time of a step; or, where
+weights are divided, all that it keeps."""
 
 
 @attrs.frozen
@@ -17,12 +23,14 @@ class Settings:
     Attributes:
         weight_bytes: of one weight in forward passes.
         gradient_bytes: of one accumulated gradient.
-        optimizer_bytes: of the optimizer's state of one weight: a float32 master and AdamW's two
-            moments are 12 (ZeRO, arXiv:1910.02054, sec. 3.1).
+        master_bytes: of one master weight; 0 where weights are as wide as gradients.
+        moment_bytes: of AdamW's two moments of one weight.
         kv_bytes: of one number in the KV cache.
         microbatch_tokens: packed into one forward pass of a trainer or scorer.
         head_tokens: of which the logits exist at once.
         checkpointing: layers keep their input only and run forward again before their backward.
+        offload: what is in host memory.
+        offload_activations: the inputs that checkpointed layers keep are in host memory meanwhile.
         compiled: layers run as few kernels; activations travel less.
         sequences: that one engine runs at once, at most; None is as many as its cache holds.
         kv_share: of the memory that weights leave free, what an engine takes as KV cache.
@@ -31,11 +39,14 @@ class Settings:
 
     weight_bytes: int = 2
     gradient_bytes: int = 4
-    optimizer_bytes: int = 12
+    master_bytes: int = 4
+    moment_bytes: int = 8
     kv_bytes: int = 2
     microbatch_tokens: int = 4096
     head_tokens: int = 4096
     checkpointing: bool = False
+    offload: Offload = "none"
+    offload_activations: bool = False
     compiled: bool = False
     sequences: int | None = 1024
     kv_share: float = 0.9

@@ -23,7 +23,7 @@ TINY = "smollm2-135m"
 W1 = (SMALL, 512, LONG | {"prompts": 64, "microbatch_tokens": 16384})
 W3 = (TINY, 1024, SHORT | {"prompts": 128, "microbatch_tokens": 32768})
 COMPILED, CHECKPOINTED = {"compiled": True}, {"checkpointing": True}
-BF16 = {"gradient_bytes": 2, "optimizer_bytes": 4}  # weights, gradients and moments of two bytes
+BF16 = {"gradient_bytes": 2, "master_bytes": 0, "moment_bytes": 4}  # all of two bytes
 
 FITTED = [  # model, sequences, workload; what else; kind; seconds measured; predicted / measured
     (W1, {}, "generate", 7.67, 1.05),

@@ -1,0 +1,51 @@
+"""A placement as text: who lives where, how laid out, and what of it is elsewhere."""
+
+from collections.abc import Iterator
+
+from flowrl.compiler.cluster import OTHER_ROLES
+from flowrl.compiler.planning import Planned
+from flowrl.compiler.tasks import Seat
+from flowrl.ir.plan import Pool
+from flowrl.report.actions import unused_lines
+from flowrl.report.columns import table
+
+ON_HOST = {"optimizer": "its moments on the host", "all": "all it keeps on the host"}
+
+
+def pool_lines(plan: Planned) -> Iterator[str]:
+    """Yield who lives where, how laid out, and which GPUs nobody has."""
+    for pool in plan.cluster.pools:
+        yield f"pool {pool.name}: {_gpus(plan, pool)}"
+        seats = [(seat, its) for seat, its in plan.found.seats.items() if its.pool == pool.name]
+        rows = [
+            (f"  {seat}", str(its.layout), its.residency, ", ".join(_settings(plan, seat)))
+            for seat, its in seats
+        ]
+        yield from table(rows)
+        others = [role for role in pool.roles if role in OTHER_ROLES]
+        if others:
+            yield f"  {', '.join(others)}"
+    yield from unused_lines(plan)
+
+
+def _gpus(plan: Planned, pool: Pool) -> str:
+    if not pool.gpus:
+        return "no GPUs"
+    kinds = dict.fromkeys(plan.target.machines.gpu(rank).name for rank in pool.ranks)
+    ranks = f"ranks {pool.ranks[0]}-{pool.ranks[-1]}" if pool.gpus > 1 else f"rank {pool.first}"
+    return f"{pool.gpus} {' and '.join(kinds)}, {ranks}"
+
+
+def _settings(plan: Planned, seat: Seat) -> Iterator[str]:
+    """Yield what is trained in place of a model, and what waits in host memory."""
+    target, settings = plan.target, plan.target.workload.settings(seat.role)
+    if seat.use == "train" and (adapter := target.adapters.get(seat.role)):
+        own, every = adapter.count / 1e6, target.shapes[seat.role].count / 1e6
+        yield f"an adapter of rank {adapter.rank}, {own:,.1f} M numbers beside {every:,.0f} M"
+    divided = plan.found.seats[seat].layout.fsdp > 1
+    if settings.offload == "all" and divided and seat.use != "generate":
+        yield ON_HOST["all"]
+    if settings.offload == "optimizer" and seat.use == "train":
+        yield ON_HOST["optimizer"]
+    if settings.offload_activations and seat.use == "train":
+        yield "what layers keep on the host"
