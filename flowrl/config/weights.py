@@ -138,7 +138,7 @@ def syncs(run: RunFile, placed: Placed) -> dict[str, Sync]:
 
 
 def _moved(graph: Graph, adapters: Collection[str]) -> Iterator[tuple[str, Sync]]:
-    """Yield the roles whose weights go to another pool or into another layout; adapters go whole."""
+    """Yield the roles whose weights go to another pool or layout; adapters go whole."""
     for node in graph.walk():
         if not isinstance(node.op, Transfer) or not isinstance(node.args[0].type, ModelType):
             continue

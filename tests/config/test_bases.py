@@ -4,7 +4,6 @@ import pytest
 from inline_snapshot import snapshot
 
 from flowrl.config.check import check_run, cluster_of, trace_run
-from flowrl.config.planned import plan_run
 from flowrl.errors import RunFileError
 from tests.config.conftest import GRPO
 
@@ -118,17 +117,4 @@ def test_a_mean_of_adapters_is_refused(load, tmp_path):
    12 |     reference = ops.ema(reference, policy, decay=0.9)
                         ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
 help: train the whole model: leave the table out\
-""")
-
-
-def test_a_plan_is_not_made(load):
-    with pytest.raises(RunFileError) as caught:
-        plan_run(load(LORA + '[cluster]\nmachines = "8xH100"\n'))
-
-    assert str(caught.value) == snapshot("""\
-a plan is of models whose weights all train; `policy` has an adapter
-  run.toml:20
-   20 | [models.policy.lora]
-                       ^^^^
-help: leave the table out to plan for the whole model\
 """)

@@ -101,11 +101,11 @@ def operations(batch: Batch, rank: Rank) -> tuple[float, float]:
 
     These are the matrices of an adapter's base.
     """
-    shape, adapter = rank.shape, rank.adapter
+    shape = rank.shape
     inside = batch.tokens * shape.body_flops + batch.targets * shape.head_flops
-    beside = batch.tokens * adapter.body_flops if adapter else 0.0
+    beside = batch.tokens * rank.beside_flops
     every = inside + beside + batch.pairs * shape.attention_flops
-    return every, inside if adapter else 0.0
+    return every, inside if rank.adapter else 0.0
 
 
 def weights_seconds(batch: Batch, rank: Rank) -> float:

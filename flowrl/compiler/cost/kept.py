@@ -8,9 +8,9 @@ from flowrl.compiler.cost.weights import shard_count
 
 @attrs.frozen
 class Kept:
-    """Bytes of a rank's part of a model that trains, as ZeRO counts them (arXiv:1910.02054, sec. 3.1).
+    """Bytes of a rank's part of a model that trains (ZeRO, arXiv:1910.02054, sec. 3.1).
 
-    Of a model with an adapter that alone has gradients and moments; it is its own master.
+    Of a model with an adapter, that alone has gradients and moments; it is its own master.
 
     Attributes:
         weights: those that passes read.
@@ -57,9 +57,9 @@ def fetched_seconds(tokens: float, rank: Rank) -> float:
         tokens: that the rank trains on.
         rank: of the trainer.
     """
-    moments = Kept.of(rank).moments if rank.settings.offload == "optimizer" else 0
-    inputs = tokens * rank.layers * input_bytes(rank) if rank.settings.offload_activations else 0.0
-    return 2 * (moments + inputs) / rank.host
+    s, inputs = rank.settings, tokens * rank.layers * input_bytes(rank)
+    moments = Kept.of(rank).moments if s.offload == "optimizer" else 0
+    return 2 * (moments + inputs * (s.checkpointing and s.offload_activations)) / rank.host
 
 
 def streamed_seconds(passes: int, rank: Rank) -> float:
@@ -78,5 +78,5 @@ def streamed_seconds(passes: int, rank: Rank) -> float:
 
 
 def input_bytes(rank: Rank) -> float:
-    """Return the bytes of a token that a checkpointed layer keeps on a rank: its input, bfloat16."""
+    """Return the bytes of a token that a checkpointed layer keeps on a rank: its input."""
     return 2 * rank.shape.hidden / rank.layout.tp

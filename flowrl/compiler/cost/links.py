@@ -88,7 +88,7 @@ def slowest(machines: Machines, ranks: range) -> GPU:
 
 
 def host_bytes_per_s(gpu: GPU, profile: Profile) -> float:
-    """Return bytes a second between a GPU and its host, in either direction; each has its own way."""
+    """Return bytes a second between a GPU and its host, each way; every GPU has its own link."""
     return gpu.pcie_bytes_per_s * profile.of(gpu.name, "offload").links
 
 

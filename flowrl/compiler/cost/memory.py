@@ -6,6 +6,7 @@ from typing import Literal
 import attrs
 
 from flowrl.compiler.cost.activations import LOGIT_PASSING, LOGIT_STORED, Beside, Widths
+from flowrl.compiler.cost.buffers import gathered, logits, narrow_gradient
 from flowrl.compiler.cost.cache import GRAPHS, at_once, peak_tokens, sharing, token_bytes
 from flowrl.compiler.cost.forward import layer_gradients, layer_weights
 from flowrl.compiler.cost.kept import Kept, input_bytes
@@ -22,10 +23,6 @@ go to host memory; are let go and brought anew; or are those of the train seat a
 
 CONTEXT = 600_000_000
 """Bytes of a CUDA context with the libraries that a trainer or a scorer loads."""
-
-HELD = 1.3
-"""Times what buffers take that torch's allocator holds for them: freed blocks of other sizes
-(docs/compiler.md)."""
 
 
 @attrs.frozen
@@ -124,14 +121,14 @@ def memory(
 def _training(rank: Rank) -> Memory:
     """What is kept, and on top of it what passes take; or at a step, the moments fetched for it."""
     kept, (inside, waiting) = Kept.of(rank), _activations(rank)
-    gathered = _gathered(layer_weights(rank) + layer_gradients(rank), rank)
+    layers = gathered(layer_weights(rank) + layer_gradients(rank), rank)
     passes = Memory(
         weights=kept.weights,
         gradients=kept.gradients,
         optimizer=kept.optimizer,
         activations=inside,
         engine=CONTEXT,
-        buffers=_logits(rank, LOGIT_STORED) + gathered + _narrow_gradient(rank),
+        buffers=logits(rank, LOGIT_STORED) + layers + narrow_gradient(rank),
         waiting=waiting,
     )
     if rank.hosted:
@@ -166,7 +163,7 @@ def _scoring(rank: Rank) -> Memory:
         weights=0 if rank.hosted else rank.weight_bytes,
         activations=round(s.microbatch_tokens * Widths.of(rank.shape, rank.layout).passing),
         engine=CONTEXT,
-        buffers=_logits(rank, LOGIT_PASSING) + _gathered(layer_weights(rank), rank),
+        buffers=logits(rank, LOGIT_PASSING) + gathered(layer_weights(rank), rank),
         waiting=rank.weight_bytes if rank.hosted else 0,
     )
 
@@ -182,31 +179,3 @@ def _generating(rank: Rank, sequences: float) -> Memory:
         buffers=round(running * rank.shape.vocab * LOGIT_PASSING / rank.layout.tp),
         fixed=base if rank.adapter else 0,
     )
-
-
-def _logits(rank: Rank, each: int) -> int:
-    """Return the bytes of one chunk of logits: of responses only, a part of a microbatch."""
-    if rank.shape.head not in ("lm", "lm+value"):
-        return 0
-    s, workload = rank.settings, rank.workload
-    share = workload.response_tokens.mean / workload.sequence_tokens
-    tokens = min(s.head_tokens, s.microbatch_tokens * share)
-    return round(HELD * tokens * rank.shape.vocab * each / rank.layout.tp)
-
-
-def _gathered(layer: float, rank: Rank) -> int:
-    """Return the bytes of two whole layers: one in use, the next on its way."""
-    return round(HELD * 2 * layer * (rank.layout.fsdp > 1))
-
-
-def _narrow_gradient(rank: Rank) -> int:
-    """Return the bytes of a gradient that is narrower than their sum, until it is added to that.
-
-    Each goes as it comes, so it is that of the largest parameter. Those that FSDP divides are among
-    what it gathers; an adapter's are small.
-    """
-    s, layout = rank.settings, rank.layout
-    if rank.adapter or layout.fsdp > 1 or s.weight_bytes >= s.gradient_bytes:
-        return 0
-    largest = max(parameter.count for parameter in rank.shape.parameters())
-    return round(HELD * s.weight_bytes * largest / (layout.tp * layout.ep))

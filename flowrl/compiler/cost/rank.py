@@ -98,9 +98,14 @@ class Rank:
         """What has gradients: the model, or its adapter."""
         return self.adapter or self.shape
 
+    @property
+    def beside_flops(self) -> float:
+        """Operations of one token in the matrices of its adapter."""
+        return self.adapter.body_flops if self.adapter else 0.0
+
     @cached_property
     def weight_bytes(self) -> int:
-        """Bytes of its part of the weights that passes read; an adapter's are as wide as gradients."""
+        """Bytes of its weights that passes read; those of an adapter are as wide as gradients."""
         own = shard_count(self.adapter, self.layout) if self.adapter else 0
         base = shard_count(self.shape, self.layout)
         return base * self.settings.weight_bytes + own * self.settings.gradient_bytes

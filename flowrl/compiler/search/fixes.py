@@ -67,13 +67,24 @@ Change = tuple[str, Callable[[Settings], Settings]]
 
 
 def _changes(target: Target) -> tuple[list[Change], ...]:
-    return _checkpointing(target), _microbatches(target), _caches(target)
+    return _checkpointing(target), _offloads(target), _microbatches(target), _caches(target)
 
 
 def _checkpointing(target: Target) -> list[Change]:
     if all(settings.checkpointing for settings in _settings(target)):
         return []
     return [("checkpoint activations", lambda s: attrs.evolve(s, checkpointing=True))]
+
+
+def _offloads(target: Target) -> list[Change]:
+    if all(settings.offload != "none" for settings in _settings(target)):
+        return []
+
+    def change(settings: Settings) -> Settings:
+        known = settings.offload != "none"
+        return settings if known else attrs.evolve(settings, offload="optimizer")
+
+    return [("offload the optimizer", change)]
 
 
 def _microbatches(target: Target) -> list[Change]:

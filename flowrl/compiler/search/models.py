@@ -145,7 +145,7 @@ class ModelCosts:
         return self.target.shapes[seat.role]
 
     def _sent_bytes(self, seat: Seat) -> int:
-        """Return the bytes of a number that is sent after an update: adapters are in full precision."""
+        """Return the bytes of a number that is sent after an update; see `Rank.weight_bytes`."""
         settings = self.target.workload.settings(seat.role)
         adapts = seat.role in self.target.adapters
         return settings.gradient_bytes if adapts else settings.weight_bytes

@@ -5,4 +5,4 @@ from flowrl.compiler.shapes.known import KNOWN, known_shape
 from flowrl.compiler.shapes.model_shape import ModelShape
 from flowrl.compiler.shapes.parameter import Parameter, ParameterKind
 
-__all__ = ["AdapterShape", "KNOWN", "ModelShape", "Parameter", "ParameterKind", "known_shape"]
+__all__ = ["KNOWN", "AdapterShape", "ModelShape", "Parameter", "ParameterKind", "known_shape"]

@@ -30,5 +30,5 @@ class Target:
     adapters: Mapping[str, AdapterShape] = MappingProxyType({})
 
     def trained(self, role: str) -> ModelShape:
-        """Return what an update of a role changes, and what is sent after it: all, or an adapter."""
+        """Return what an update of a role changes, and is sent after it: all, or an adapter."""
         return self.adapters.get(role, self.shapes[role])

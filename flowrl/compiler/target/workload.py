@@ -12,8 +12,8 @@ PROMPT, RESPONSE = Lengths.of(256), Lengths.of({"mean": 600, "max": 1024})
 
 
 Offload = Literal["none", "optimizer", "all"]
-"""What a trainer has in host memory: nothing; AdamW's moments, but for the time of a step; or, where
-weights are divided, all that it keeps."""
+"""What a trainer has in host memory: nothing; AdamW's moments, but for the time of a step; or all
+that it keeps, where weights are divided."""
 
 
 @attrs.frozen

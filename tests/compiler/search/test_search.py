@@ -141,7 +141,7 @@ def test_a_constraint_that_is_in_the_way_is_named():
 the step doesn't fit on 1xA100-80G: of all placements, the one that lacks least needs # GB more than the # GB of a GPU
   on 1 GPU, while policy.train (1, resident) works: weights # GB, gradients # GB, optimizer # GB, activations # GB, engine # GB, buffers # GB
   and meanwhile policy.generate (1, offload) # GB, reward.score (1, offload) # GB, reference.score (1, offload) # GB, critic.train (1, resident) # GB
-help: leave pools, layouts and residency to the search: a step of # s\
+help: offload the optimizer: a step of # s; or leave pools, layouts and residency to the search (# s)\
 """)
 
 

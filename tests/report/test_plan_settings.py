@@ -1,0 +1,113 @@
+"""Plans of adapters, of what waits in host memory, and of other keys of `[engines]`."""
+
+import pytest
+from inline_snapshot import external_file, snapshot
+
+from flowrl.errors import EngineError
+from flowrl.ops.model import Base
+from flowrl.report.plan import plan_text, planned, settings
+from tests.report.test_plan import example
+
+H100S = settings("8xH100", None)
+LORA = "models.policy.lora={rank=16}"
+SHARD = 'engines.policy.train.shard="fsdp2"'
+POOLS = (
+    "cluster.pools.trained={gpus=4, workers=4, roles=['policy.train'%s]}",
+    "cluster.pools.rest={gpus=4, workers=4, roles=['policy.generate'%s]}",
+)
+
+
+def lines_of(sets, *starts):
+    """Return the lines of GRPO's plan that begin so."""
+    text = plan_text(example("grpo"), (*H100S, *sets))
+    return "\n".join(line.rstrip() for line in text.splitlines() if line.startswith(starts))
+
+
+def test_a_plan_of_an_adapter():
+    """`pytest --inline-snapshot=fix` writes it anew."""
+    text = plan_text(example("grpo"), (*H100S, LORA, SHARD))
+
+    assert text + "\n" == external_file("plans/grpo-adapter-8xH100.txt")
+
+
+@pytest.mark.parametrize("beside", ["policy.train", "policy.generate"])
+def test_a_base_needs_no_place_where_its_adapter_is_trained(beside):
+    with_reference = beside == "policy.train"
+    trained, rest = (
+        text % (", 'reference'" if here else "")
+        for text, here in zip(POOLS, (with_reference, not with_reference), strict=True)
+    )
+
+    plan = planned(example("grpo"), (*H100S, LORA, trained, rest))
+
+    seats = [*map(str, plan.found.seats)]
+    assert ("reference.score" in seats) == (not with_reference)
+    bases = [node for node in plan.graph.nodes if isinstance(node.op, Base)]
+    assert len(bases) == with_reference
+    assert "logprobs reference" in " ".join(map(str, plan.tasks))
+
+
+@pytest.mark.parametrize("cluster", ["1xH200", "8xH100", "2x8xH100"])
+def test_what_has_an_adapter_is_sampled_whole_and_lent_by_nobody(cluster):
+    plan = planned(example("grpo"), (*settings(cluster, None), LORA))
+
+    for seat, its in plan.found.seats.items():
+        assert its.layout.tp == its.layout.pp == its.layout.ep == 1, seat
+        assert its.layout.fsdp == 1 or seat.use != "generate"
+        assert its.residency != "alias"
+
+
+def test_adapters_of_unknown_layers_are_told_with_their_key():
+    with pytest.raises(EngineError) as refused:
+        plan_text(example("grpo"), (*H100S, 'models.policy.lora={targets=["q_porj"]}'))
+
+    assert str(refused.value) == snapshot("""\
+a qwen2 has no linear layers `q_porj` for adapters (did you mean `q_proj`?)
+  --set models.policy.lora={targets=["q_porj"]}
+help: there are down_proj, gate_proj, k_proj, o_proj, q_proj, up_proj, v_proj; targets = "all-linear" takes all but heads\
+""")
+
+
+def test_what_is_offloaded_is_said_of_pools_and_memory():
+    offload = 'engines.policy.train.offload="all"'
+    activations = "engines.policy.train.offload_activations=true"
+
+    shown = lines_of((SHARD, offload, activations), "  policy.train", "%16 update")
+
+    assert shown == snapshot("""\
+  policy.train     fsdp8      resident  all it keeps on the host, what layers keep on the host
+%16 update policy       grpo.py:23  main  fsdp8      12.16 s  15.57 s   7.66 s  7.07 s   0.82 s    0.02 s  0.00 s
+  policy.train     [EBBBBBzzzzzzzzzzzzz.....................]  38.6 GB of 81.2 GB  activations 1.01 GB, engine 600 MB, buffers 11.6 GB; asleep: policy.generate 9.62 GB, reference.score 15.8 GB; on the host: 16 GB
+%16 update policy           1  reference.score sleeps (-4.06 GB); policy.train wakes (+12.6 GB)                                                               0.00 s\
+""")
+
+
+def test_moments_on_the_host_take_less_memory_and_more_time():
+    moments = 'engines.policy.train.offload="optimizer"'
+
+    plain, less = (planned(example("grpo"), (*H100S, *more)) for more in ((), (moments,)))
+
+    assert plain.found.seconds < less.found.seconds
+    assert lines_of((moments,), "  policy.train") == snapshot("""\
+  policy.train     fsdp8      resident  its moments on the host
+  policy.train     [WGGOOABBBBBBzzzzzzzzzzzz................]  49 GB of 81.2 GB    weights 1.9 GB, gradients 3.81 GB, optimizer 3.81 GB, activations 1.8 GB, engine 600 MB, buffers 11.6 GB; asleep: policy.generate 9.62 GB, reference.score 15.8 GB; on the host: 7.62 GB\
+""")
+
+
+def test_what_is_compiled_is_planned_so():
+    plain, compiled = (
+        planned(example("grpo"), (*H100S, *more)).found.seconds
+        for more in ((), ("engines.policy.train.compile=true",))
+    )
+
+    assert compiled < plain
+
+
+def test_numbers_of_float64_are_trained_in_float64():
+    plan = planned(example("grpo"), (*H100S, 'models.policy.dtype="float64"'))
+
+    its = plan.target.workload.settings("policy")
+    assert (its.weight_bytes, its.gradient_bytes, its.master_bytes, its.moment_bytes) == (
+        *(8, 8),
+        *(0, 16),
+    )
