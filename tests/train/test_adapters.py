@@ -90,12 +90,14 @@ def test_check_says_what_is_not_loaded(folder):
     )
 
 
-def test_a_run_on_machines_says_that_it_is_not_predicted(folder, capsys):
+def test_a_run_on_machines_is_predicted_op_by_op(folder):
     folder.run("grpo", "cluster.machines=1xH100", "train.steps=1", added=LORA)
 
-    lines = capsys.readouterr().out.splitlines()
-    assert [line for line in lines if "predicted" in line] == snapshot(
-        [
-            "what the run takes is not predicted: a plan is of models whose weights all train; `policy` has an adapter"
-        ]
-    )
+    plan = json.loads((folder.path / "out" / "plan.json").read_text())
+    predicted = [(task["kind"], task["seat"]) for task in plan["forecast"]["tasks"]]
+    assert predicted == [
+        ("base", "policy.train"),
+        ("generate", "policy.generate"),
+        ("logprobs", "policy.score"),
+        ("update", "policy.train"),
+    ]
