@@ -87,6 +87,12 @@ APART = "roles = ['policy.train', 'reference']\n[cluster.pools.b]\nroles = ['pol
             Sync(How.COPY, "pool `all` has it `resident`"),
         ),
         (
+            "2xH100",
+            "[cluster.pools.all]\ngpus = 2\nworkers = 2\n"
+            "roles = ['policy', 'reference']\nlayouts = {policy = 'dp2', reference = 'dp2'}\n",
+            Sync(How.COPY, "pool `all` has 2 workers"),
+        ),
+        (
             "2x1xH100",
             "[cluster.pools.a]\n" + APART,
             Sync(How.RESHARD, "pool `a` trains it, pool `b` samples from it"),

@@ -85,35 +85,44 @@ Routes = Callable[[Edge, Sequence[int], Sequence[int]], Callable[[int], Leg]]
 """Gives for an edge, the ranks of all workers at its start and at its end: what each rank does."""
 
 
-@attrs.frozen
-class Setup:
+@attrs.frozen(kw_only=True)
+class Terms:
+    """What a plan is run with, alike on all workers.
+
+    Attributes:
+        roles: what each role loads.
+        tokenizers: by role.
+        seed: of everything random.
+        drop_failed: drop the group of a failed reward; else it scores 0.
+        threads: of each worker.
+        loan: the model of another plan that this one is run on, instead of its own.
+        check_every: how often weights are compared after a reshard; see `Way`.
+    """
+
+    roles: Mapping[str, RoleSetup]
+    tokenizers: Mapping[str, Any]
+    seed: int = 0
+    drop_failed: bool = False
+    threads: int = 1
+    loan: Loan | None = None
+    check_every: int = 1
+
+
+@attrs.frozen(kw_only=True)
+class Setup(Terms):
     """What a worker needs for its part of a plan.
 
     Attributes:
         plan: as JSON.
         functions: those of users' ops, pickled.
         pool: which part.
-        roles: what each role loads.
-        tokenizers: by role.
-        seed: of the run.
-        drop_failed: drop the group of a failed reward; else it scores 0.
-        threads: to compute with.
-        loan: whose model this plan is run on, instead of its own.
         legs: what it does on each edge that weights take from or to it.
-        check_every: how often weights are compared after a reshard; see `Way`.
     """
 
     plan: str
     functions: bytes
     pool: str
-    roles: Mapping[str, RoleSetup]
-    tokenizers: Mapping[str, Any]
-    seed: int
-    drop_failed: bool = False
-    threads: int = 1
-    loan: Loan | None = None
     legs: Mapping[Edge, Leg] = attrs.field(factory=dict)
-    check_every: int = 1
 
 
 def ranked_pools(graph: Graph, roles: Mapping[str, RoleSetup]) -> frozenset[str]:
@@ -129,8 +138,8 @@ def edges_of(graph: Graph) -> frozenset[Edge]:
     return frozenset(Edge.of(node) for node in graph.walk() if isinstance(node.op, Reshard))
 
 
-@attrs.frozen(eq=False)
-class Job:
+@attrs.frozen(eq=False, kw_only=True)
+class Job(Terms):
     """A plan, and what it is run with.
 
     Attributes:
@@ -138,33 +147,24 @@ class Job:
         plan: what runs.
         source: the plan's graph, with the places of its nodes in the user's files.
         inputs: the program's arguments.
-        roles: what each role loads.
-        tokenizers: by role.
         data: opens each data input, given what rewards need; called by the worker of the data.
         rewards: imports the reward functions; called by the worker of the rewards.
-        seed: of everything random.
-        drop_failed: drop the group of a failed reward; else it scores 0.
-        threads: of each worker.
-        loan: the model of another plan that this one is run on.
         routes: how weights go from one layout to another.
         ranked: the pools whose workers run models together; all of a pool's have its values.
         rank_timeout: seconds that they wait for one another.
-        check_every: how often weights are compared after a reshard; see `Way`.
     """
 
     name: str
     plan: Plan
     source: Graph
     inputs: tuple[Input, ...]
-    roles: Mapping[str, RoleSetup]
-    tokenizers: Mapping[str, Any]
     data: Callable[[Any], Mapping[str, Data]]
     rewards: Callable[[], Rewards]
-    seed: int = 0
-    drop_failed: bool = False
-    threads: int = 1
-    loan: Loan | None = None
     routes: Routes | None = None
     ranked: frozenset[str] = frozenset()
     rank_timeout: float = 600.0
-    check_every: int = 1
+
+    @property
+    def terms(self) -> dict[str, Any]:
+        """What all workers are given alike, by name."""
+        return {field.name: getattr(self, field.name) for field in attrs.fields(Terms)}

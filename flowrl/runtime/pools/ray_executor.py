@@ -84,12 +84,11 @@ class RayExecutor(PoolExecutor):
         self.rows_per_step, job = rows_per_step, self.job
         if job.loan is None:  # else they have joined
             self._join()
-        plan, functions = job.plan.to_json(), _packed(self.functions)
-        given = job.roles, job.tokenizers, job.seed, job.drop_failed, job.threads, job.loan
-        legs = self._legs()
+        plan, functions, legs = job.plan.to_json(), _packed(self.functions), self._legs()
+        alike = {"plan": plan, "functions": functions, **job.terms}
         for pool, lines in self.pools.items():
             for line in lines:
-                setup = Setup(plan, functions, pool, *given, legs[line], job.check_every)
+                setup = Setup(pool=pool, legs=legs[line], **alike)
                 lead = line in self.controller.holders[pool]
                 self.controller.tell(line, (), "load", job.name, setup, lead, again=True)
         self.controller.instructions.settle()

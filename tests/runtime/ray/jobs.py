@@ -55,15 +55,21 @@ class Rows:
 def executor(lowered, tokenizer, pools, *, rows=4, rewards=Letters, **changes):
     """Return what runs a lowered program on pools, on rows and rewards in memory."""
     tokenizers = dict.fromkeys(lowered.models, tokenizer)
-    plan, source, inputs = lowered.plan, lowered.graph, lowered.traced.inputs
-    data = InMemory(tokenizer, {s.name: s.data for s in inputs if s.kind == "data"})
+    inputs, roles = lowered.traced.inputs, lowered.models
     given = {
-        "ranked": ranked_pools(source, lowered.models),
-        "routes": routes_of(lowered.models),
+        "name": "run",
+        "plan": lowered.plan,
+        "source": lowered.graph,
+        "inputs": inputs,
+        "roles": roles,
+        "tokenizers": tokenizers,
+        "data": InMemory(tokenizer, {s.name: s.data for s in inputs if s.kind == "data"}),
+        "rewards": rewards,
+        "ranked": ranked_pools(lowered.graph, roles),
+        "routes": routes_of(roles),
         "rank_timeout": 60,
-        **changes,
     }
-    job = Job("run", plan, source, inputs, lowered.models, tokenizers, data, rewards, **given)
+    job = Job(**given | changes)
     made = RayExecutor(job, pools)
     made.open_rewards()
     made.open_data()
