@@ -282,7 +282,7 @@ class VLLMGenerator:
         with quiet(), torch.compiler.set_stance("force_eager" if self.eager else "default"):
             made = self._run(prompts, asked)
         for request, one in zip(requests, made, strict=True):
-            if not all(isfinite(x) for sample in one.outputs for x in sample.logprobs.logprobs):
+            if not all(all(map(isfinite, sample.logprobs.logprobs)) for sample in one.outputs):
                 raise broken(self.spec.path, self.version)
             done = [completion(sample, sampling, stops) for sample in one.outputs]
             yield done * (request.n // len(done))  # greedy ones are all the same
