@@ -234,7 +234,7 @@ def test_what_it_holds_is_what_it_was_given_and_its_cache_is_of_another_version(
     held = generator.held()
     assert {"model.embed_tokens.weight", "model.norm.weight"} <= set(held) <= set(weights)
     assert all(torch.equal(own, weights[name].to(own)) for name, own in held.items())
-    assert generator.cache_version != before
+    assert generator.cache_version is None or generator.cache_version > before
 
 
 def test_weights_written_in_place_are_sampled_from(generator, reference, requests):

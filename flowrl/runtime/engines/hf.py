@@ -43,6 +43,9 @@ class HFGenerator:
             and so sample the same tokens.
     """
 
+    cache_version = None
+    """Its cache lasts for a call."""
+
     def __init__(self, spec: ModelSpec, tokenizer: Any, ranks: Ranks = ALONE) -> None:
         self.spec, self.tokenizer, self.ranks = spec, tokenizer, ranks
         self.version, self.shared = 0, False
@@ -101,11 +104,6 @@ class HFGenerator:
         if self.ranks.count > 1:
             raise EngineError(f"{self.ranks.count} ranks divide them")
         return self.stored()
-
-    @property
-    def cache_version(self) -> int:
-        """Of a cache that lasts for a call."""
-        return self.version
 
     def held(self) -> dict[str, Tensor]:
         """Return this engine's own tensors by name; none where ranks divide them."""

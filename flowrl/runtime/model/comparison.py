@@ -1,4 +1,4 @@
-"""Whether what samples has the weights that train, bit for bit."""
+"""Whether what samples has the weights that train, number for number."""
 
 from collections.abc import Mapping
 from typing import Any, Protocol, runtime_checkable
@@ -17,9 +17,10 @@ class Open(Protocol):
 
     Attributes:
         cache_version: under which it finds what it has cached; another one after other weights.
+            None if nothing is cached from call to call.
     """
 
-    cache_version: int
+    cache_version: int | None
 
     def held(self) -> Mapping[str, Tensor]:
         """Return the tensors that it computes with and that are whole parameters, by name."""
@@ -75,12 +76,12 @@ class Comparison:
             shared: whether the tensors are to be those that the engine computes with.
 
         Raises:
-            EngineError: a tensor has other bits, or is another one than the engine's; or what was
-                cached under the weights compared before can be found still.
+            EngineError: a tensor has other numbers, or is another one than the engine's; or what
+                was cached under the weights compared before can be found still.
         """
         held, trained = generator.held(), engine.weights()
         pairs = {name: (own, trained[name]) for name, own in held.items() if name in trained}
-        _same_bits(role, pairs)
+        _same_numbers(role, pairs)
         theirs = engine.computed()
         one = [name for name in pairs if held[name].data_ptr() == theirs[name].data_ptr()]
         if shared and (apart := [name for name in pairs if name not in one]):
@@ -89,25 +90,26 @@ class Comparison:
                 f"{_more(apart)}, where the trainer's was shared",
                 hint="what replaces an engine's tensors while a run goes on must be left out",
             )
-        self._renewed(role, generator)
-        return {
-            f"{role}/weights_compared": len(pairs),
-            f"{role}/weights_shared": len(one),
-            f"{role}/cache_version": generator.cache_version,
-        }
+        counts = {"compared": len(pairs), "shared": len(one)}
+        found: dict[str, float] = {f"{role}/weights_{name}": n for name, n in counts.items()}
+        return found | self._cache(role, generator)
 
-    def _renewed(self, role: str, generator: Open) -> None:
-        sampled = self._by_generator[generator]
-        if sampled.cache_version == generator.cache_version:
+    def _cache(self, role: str, generator: Open) -> dict[str, float]:
+        """Return the version of a generator's cache, if it has one, once it is another one."""
+        now, sampled = generator.cache_version, self._by_generator[generator]
+        if now is None:
+            return {}
+        if now == sampled.cache_version:
             raise EngineError(
                 f"`{role}` was sampled with other weights and a cache of the same version, "
-                f"{generator.cache_version}: what it had cached before is found still",
+                f"{now}: what it had cached before is found still",
                 hint="an engine drops its cache, or changes its key, when weights arrive",
             )
-        sampled.cache_version = generator.cache_version
+        sampled.cache_version = now
+        return {f"{role}/cache_version": now}
 
 
-def _same_bits(role: str, pairs: Mapping[str, tuple[Tensor, Tensor]]) -> None:
+def _same_numbers(role: str, pairs: Mapping[str, tuple[Tensor, Tensor]]) -> None:
     differ = [
         name for name, (own, trained) in pairs.items() if not torch.equal(own, trained.to(own))
     ]

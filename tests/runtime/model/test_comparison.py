@@ -74,6 +74,17 @@ help: start again from a checkpoint; nothing but its trainer may write an engine
 """)
 
 
+def test_a_generator_that_caches_nothing_has_no_version_of_it(engine):
+    generator, comparison = copy_of(engine), Comparison(1)
+    generator.cache_version = None
+
+    for version in ("first", "second"):
+        comparison.due(generator, version)
+        found = comparison.figures("policy", generator, engine, shared=False)
+
+        assert found == {"policy/weights_compared": 3, "policy/weights_shared": 0}
+
+
 def test_all_that_differ_are_counted(engine):
     generator, comparison = copy_of(engine), Comparison(1)
     generator.own = {name: -x for name, x in generator.own.items()}
