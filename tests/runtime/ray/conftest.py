@@ -72,6 +72,16 @@ source = "heldout.jsonl"
 """
 
 
+def known(record):
+    """Return what is the same wherever models are: no seconds, no checks within a process."""
+    within = ("/weights_compared", "/weights_shared", "/cache_version")
+    return {
+        name: x
+        for name, x in record.items()
+        if not name.startswith("seconds") and not name.endswith(within)
+    }
+
+
 @pytest.fixture(scope="session")
 def crew():
     """Start Ray and workers of no pool in particular."""

@@ -10,7 +10,7 @@ from torch.testing import assert_close
 from flowrl.runtime.model.lora import Lora
 from flowrl.runtime.model.models import ModelSpec
 from flowrl.runtime.ranks.ranks import Fsdp2
-from tests.runtime.ray.conftest import HELD_OUT, POOLS, RANKS
+from tests.runtime.ray.conftest import HELD_OUT, POOLS, RANKS, known
 from tests.runtime.ray.ranked import Run, assert_same, trained
 
 LORA = """
@@ -68,7 +68,3 @@ def test_a_run_sends_adapters_alone_and_is_that_of_one_process(cluster, heldout)
     workers = 2 if cluster is POOLS else 1
     assert [op["bytes"] for op in models] == ([workers * size] * 3 if cluster != TOGETHER else [])
     assert size < 0.05 * sum(x.nbytes for x in merged[0].values())
-
-
-def known(record):
-    return {k: v for k, v in record.items() if not k.startswith("seconds")}

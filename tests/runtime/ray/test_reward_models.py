@@ -4,7 +4,7 @@ import pytest
 import ray
 
 from flowrl.runtime.pools.ray_executor import RayExecutor
-from tests.runtime.ray.conftest import HELD_OUT
+from tests.runtime.ray.conftest import HELD_OUT, known
 from tests.train.judges import make_judge, merging_tokenizer, piped
 from tests.train.test_reward_models import HANDED, HELPFUL, JUDGE, REINFORCE
 
@@ -32,10 +32,6 @@ def judged(heldout, kept):
     return heldout
 
 
-def known(records):
-    return [{n: x for n, x in r.items() if not n.startswith("seconds")} for r in records]
-
-
 def test_a_reward_model_in_a_pool_of_its_own_scores_as_in_one_process(judged):
     parts = {"reward": HELPFUL, "added": HELD_OUT + POOLS.format(role="helpful")}
 
@@ -45,7 +41,7 @@ def test_a_reward_model_in_a_pool_of_its_own_scores_as_in_one_process(judged):
     texts = [record["prompt"] + record["completion"] for record in judged.sampled]
     found = [record["rewards"]["helpful"] for record in judged.sampled]
     assert found == pytest.approx(piped(judged.path / "judge", texts), abs=1e-5)
-    assert known(there) == known(here)
+    assert list(map(known, there)) == list(map(known, here))
     assert sum("eval/reward" in record for record in there) == 3
 
 
@@ -55,7 +51,7 @@ def test_a_reward_model_that_only_an_evaluation_reads(judged):
     there = judged.run("sft", **parts)
 
     here = judged.run("sft", "train.folder=here", "cluster.executor=local", **parts)
-    assert known(there) == known(here)
+    assert list(map(known, there)) == list(map(known, here))
     assert sum("eval/reward" in record for record in there) == 3
 
 
@@ -76,7 +72,7 @@ def test_a_reward_model_that_only_an_evaluation_reads_is_divided(judged, monkeyp
 
     here = judged.run("sft", "train.folder=here", "cluster.executor=local", **parts)
     assert ranks == [2, 2]
-    for record, expected in zip(known(there), known(here), strict=True):
+    for record, expected in zip(map(known, there), map(known, here), strict=True):
         assert record == pytest.approx(expected, rel=1e-6)
 
 
@@ -91,7 +87,7 @@ def test_a_model_of_the_program_reads_text_on_ray_too(judged):
     there = judged.run("handed.py", **parts)
 
     here = judged.run("handed.py", "train.folder=here", "cluster.executor=local", **parts)
-    assert known(there) == known(here)
+    assert list(map(known, there)) == list(map(known, here))
 
 
 def test_a_reward_model_called_reward_lives_with_the_models(judged, capsys):
@@ -111,4 +107,4 @@ def test_a_reward_model_scores_in_the_rounds_of_dynamic_sampling(judged):
     there = judged.run("dapo", *sets, **parts)
 
     here = judged.run("dapo", *sets, "train.folder=here", "cluster.executor=local", **parts)
-    assert known(there) == known(here)
+    assert list(map(known, there)) == list(map(known, here))

@@ -8,7 +8,7 @@ from safetensors.torch import load_file
 from torch.testing import assert_close
 
 from flowrl.errors import DataError, RunFileError
-from tests.runtime.ray.conftest import HELD_OUT, POOLS, RANKS, REPLICAS, TURNS
+from tests.runtime.ray.conftest import HELD_OUT, POOLS, RANKS, REPLICAS, TURNS, known
 from tests.train.conftest import SCORED
 
 pytestmark = pytest.mark.usefixtures("kept")
@@ -77,10 +77,6 @@ def test_a_run_whose_trainer_has_several_ranks_is_that_of_one_process(program, r
         load_file(heldout.path / f / "checkpoint/policy/model.safetensors") for f in ("out", "here")
     ]
     assert_close(*weights, rtol=0, atol=1e-10)
-
-
-def known(record):
-    return {name: x for name, x in record.items() if not name.startswith("seconds")}
 
 
 def test_a_model_that_nothing_reads_need_not_be_named(heldout):

@@ -4,8 +4,7 @@ from importlib.util import find_spec
 
 import pytest
 
-from tests.runtime.ray.conftest import POOLS, RANKS
-from tests.runtime.ray.test_runs import known
+from tests.runtime.ray.conftest import POOLS, RANKS, known
 from tests.train.conftest import SCORED, Folder, make_model, make_tokenizer  # noqa: F401
 
 pytestmark = [
@@ -24,7 +23,7 @@ def policy(make_model):  # noqa: F811
     return make_model(make_tokenizer(), hidden_size=64, tie_word_embeddings=True)
 
 
-@pytest.mark.parametrize("added", [POOLS.replace("workers = 2", "workers = 1"), RANKS, DIVIDED])
+@pytest.mark.parametrize("added", [POOLS, RANKS, DIVIDED])
 def test_a_run_is_that_of_one_process(tmp_path, policy, added):
     folder = Folder(tmp_path, policy)
 
