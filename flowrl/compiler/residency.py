@@ -21,24 +21,24 @@ class Stay:
         pool: where it lives.
         residency: what becomes of it while another seat works.
         bytes: that it takes awake and asleep.
-        moved: bytes that go to the host when it leaves, and back.
         wake: seconds to take the pool.
         sleep: seconds to leave it.
         changes: whether it trains, so that a copy on the host is old when it leaves.
         brought: bytes over links that bring its weights.
         bring: seconds of that.
+        moved: bytes that go to the host when it leaves, and come back.
     """
 
     seat: Seat
     pool: str
     residency: Residency
     bytes: Bytes
-    moved: int = 0
     wake: float = 0.0
     sleep: float = 0.0
     changes: bool = False
     brought: int = 0
     bring: float = 0.0
+    moved: int = 0
 
 
 def residency(planned: Planned) -> tuple[Action, ...]:
@@ -81,12 +81,8 @@ def _stay(planned: Planned, seat: Seat, its: PlacedSeat) -> Stay:
         moved, took = costs.reshard(found.seated(trainer), seated)
     size = costs.memory(seated, its.residency)
     left = costs.itemised(seated).leaves(its.residency)
-    return Stay(
-        *(seat, its.pool, its.residency, size, left, wake, sleep),
-        changes=seat == trainer,
-        brought=moved,
-        bring=took,
-    )
+    changes, where = seat == trainer, (seat, its.pool, its.residency)
+    return Stay(*where, size, wake, sleep, changes, brought=moved, bring=took, moved=left)
 
 
 def _before(task: Task, slot: Slot, stays: Sequence[Stay]) -> Iterator[Action]:

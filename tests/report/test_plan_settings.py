@@ -3,7 +3,10 @@
 import pytest
 from inline_snapshot import external_file, snapshot
 
+from flowrl.compiler.forecast import forecast
+from flowrl.compiler.residency import residency
 from flowrl.errors import EngineError
+from flowrl.ir.action import Does
 from flowrl.ops.model import Base
 from flowrl.report.plan import plan_text, planned, settings
 from tests.report.test_plan import example
@@ -92,6 +95,18 @@ def test_moments_on_the_host_take_less_memory_and_more_time():
   policy.train     fsdp8      resident  its moments on the host
   policy.train     [WGGOOABBBBBBzzzzzzzzzzzz................]  49 GB of 81.2 GB    weights 1.9 GB, gradients 3.81 GB, optimizer 3.81 GB, activations 1.8 GB, engine 600 MB, buffers 11.6 GB; asleep: policy.generate 9.62 GB, reference.score 15.8 GB; on the host: 7.62 GB\
 """)
+
+
+def test_moments_that_wait_on_the_host_stay_there_when_their_trainer_leaves():
+    leaves = "{roles=['policy', 'reference'], residencies={'policy.train'='offload'}}"
+    sets = ('engines.policy.train.offload="optimizer"', f"cluster.pools.all={leaves}")
+
+    plan = planned(example("grpo"), (*H100S, *sets))
+
+    (gone,) = (action for action in residency(plan) if action.does is Does.OFFLOAD)
+    (memory,) = (of for of in forecast(plan).memory if str(of.seat) == "policy.train")
+    assert gone.moved == memory.items["weights"] + memory.items["optimizer"]
+    assert memory.host == pytest.approx(14 / 6 * gone.moved)  # 2 + 4 bytes, and 8 of moments
 
 
 def test_what_is_compiled_is_planned_so():

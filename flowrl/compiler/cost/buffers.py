@@ -1,6 +1,7 @@
 """Bytes of what comes and goes in a pass: logits, whole layers, gradients on their way."""
 
 from flowrl.compiler.cost.rank import Rank
+from flowrl.compiler.cost.weights import largest_count
 
 HELD = 1.3
 """Times what buffers take that torch's allocator holds for them: freed blocks of other sizes
@@ -31,5 +32,4 @@ def narrow_gradient(rank: Rank) -> int:
     s, layout = rank.settings, rank.layout
     if rank.adapter or layout.fsdp > 1 or s.weight_bytes >= s.gradient_bytes:
         return 0
-    largest = max(parameter.count for parameter in rank.shape.parameters())
-    return round(HELD * s.weight_bytes * largest / (layout.tp * layout.ep))
+    return round(HELD * s.weight_bytes * largest_count(rank.shape) / (layout.tp * layout.ep))

@@ -78,3 +78,9 @@ def shard_count(shape: ModelShape, layout: Layout) -> int:
 def ends_count(shape: ModelShape) -> int:
     """Return the numbers outside the layers, a tied head counted once."""
     return sum(p.count for p in shape.parameters() if p.layer is None)
+
+
+@cache
+def largest_count(shape: ModelShape) -> int:
+    """Return the numbers of the largest parameter."""
+    return max(parameter.count for parameter in shape.parameters())
