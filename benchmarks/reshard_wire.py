@@ -31,6 +31,7 @@ from flowrl.compiler.reshard import plan_reshard
 from flowrl.compiler.shapes import ModelShape, Parameter
 from flowrl.compiler.shapes.known import known_shape
 from flowrl.ir.layout import Layout
+from flowrl.runtime.ranks.agreement import numbers
 from flowrl.runtime.ranks.ranks import Ranks, connect, join, leave, open_store
 from flowrl.runtime.reshard import Checks, Move, Wire, compare, reshard
 from flowrl.train.checks import checks_of
@@ -139,7 +140,7 @@ class Ends:
 
     def compared(self) -> int:
         """Compare checksums; hardly a byte is received."""
-        compare(self.checks, self.held, self.needed, self.wire)
+        compare(self.checks, self.held, self.needed, self.wire, numbers)
         return 0
 
 

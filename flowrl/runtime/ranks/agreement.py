@@ -95,7 +95,7 @@ class Agreement:
     def missing(self, what: str) -> RankMissingError:
         """Return the error of a rank that waited in vain, with who is elsewhere."""
         place = self.place(what)
-        who = self.names[self.index] if self.names else numbered(self.index, self.count)
+        who = self.called([self.index]) if self.names else numbered(self.index, self.count)
         return missing(who, place, self.timeout, self._elsewhere(place))
 
     def _elsewhere(self, place: str) -> list[str]:
@@ -105,7 +105,9 @@ class Agreement:
         except DistError:  # the rank that has it has ended
             return []
         return [
-            f"{self._name(rank)} was last at {last}" if last else f"{self._name(rank)} was not seen"
+            f"{self.called([rank])} was last at {last}"
+            if last
+            else f"{self.called([rank])} was not seen"
             for rank, last in lasts.items()
             if last != place
         ]
@@ -125,13 +127,17 @@ class Agreement:
         parts = []
         for what in dict.fromkeys(said):
             ranks = [rank for rank, text in enumerate(said) if text == what]
-            numbers = f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}"
-            who = ", ".join(map(self._name, ranks)) if self.names else numbers
-            parts.append(f"{who}: {what}")
+            parts.append(f"{self.called(ranks)}: {what}")
         return "; ".join(parts)
 
-    def _name(self, rank: int) -> str:
-        return self.names[rank] if self.names else f"rank {rank}"
+    def called(self, ranks: Sequence[int]) -> str:
+        """Return what messages call some of the ranks."""
+        return ", ".join(self.names[rank] for rank in ranks) if self.names else numbers(ranks)
+
+
+def numbers(ranks: Sequence[int]) -> str:
+    """Return what ranks are called that have no names."""
+    return f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}"
 
 
 def numbered(index: int, count: int) -> str:

@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import ProcessGroup, Store, TCPStore  # type: ignore[attr-defined]
 
-from flowrl.runtime.ranks.agreement import Agreement, missing, numbered
+from flowrl.runtime.ranks.agreement import Agreement, missing, numbered, numbers
 from flowrl.runtime.ranks.mesh import mesh_of
 
 
@@ -56,6 +56,10 @@ class Ranks:
         """
         if self.agreement:
             self.agreement.reach(what)
+
+    def called(self, ranks: Sequence[int]) -> str:
+        """Return what messages call some of the ranks."""
+        return self.agreement.called(ranks) if self.agreement else numbers(ranks)
 
     @contextmanager
     def together(self, what: str) -> Iterator[None]:

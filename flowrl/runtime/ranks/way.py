@@ -63,5 +63,5 @@ class Way:
         with self.ranks.together(f"bringing {self.edge}"):
             sent = reshard(self.leg.move, held, needed, self.wire)
             if self.check_every and next(self._times) % self.check_every == 0:
-                compare(self.leg.checks, held, needed, self.wire)
+                compare(self.leg.checks, held, needed, self.wire, self.ranks.called)
         return sent

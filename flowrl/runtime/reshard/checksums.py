@@ -1,6 +1,6 @@
 """Checksums of weights: whether those that arrived are those that were sent, bit for bit."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 
 import torch
@@ -17,8 +17,11 @@ BITS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 AT_ONCE = 2**22
 """Numbers whose bits are widened at once."""
 
+Called = Callable[[Sequence[int]], str]
+"""What messages call some of the ranks."""
 
-def compare(checks: Checks, held: Tensors, needed: Tensors, wire: Wire) -> None:
+
+def compare(checks: Checks, held: Tensors, needed: Tensors, wire: Wire, called: Called) -> None:
     """Compare weights before and after a reshard; all ranks of the wire's group take part.
 
     Costs a read of what a rank holds and of what it needs, and 8 bytes over links for each part of
@@ -29,6 +32,7 @@ def compare(checks: Checks, held: Tensors, needed: Tensors, wire: Wire) -> None:
         held: its tensors in the old layout, by name.
         needed: its tensors in the new layout, by name.
         wire: how they were brought.
+        called: what messages call ranks of the wire's group.
 
     Raises:
         EngineError: on every rank alike, with the parameters that differ and the ranks that have
@@ -43,24 +47,24 @@ def compare(checks: Checks, held: Tensors, needed: Tensors, wire: Wire) -> None:
     differ = torch.stack([*got, table.new_zeros(())])[:-1] != expected
     wrong = [checks.needed[i].parameter for i in differ.nonzero().flatten().tolist()]
     everyones: list[tuple[int, list[str]]] = [(0, [])] * dist.get_world_size(wire.group)
-    dist.all_gather_object(everyones, (dist.get_rank(), wrong), group=wire.group)
+    dist.all_gather_object(everyones, (dist.get_rank(wire.group), wrong), group=wire.group)
     if any(names for _, names in everyones):
         raise EngineError(
             f"weights are not what was sent, after the reshard `{checks.edge}`: "
-            f"{described(everyones)}",
+            f"{described(everyones, called)}",
             hint="start again from a checkpoint; memory or links that alter bits fail again soon",
         )
 
 
-def described(wrong: Iterable[tuple[int, list[str]]]) -> str:
+def described(wrong: Iterable[tuple[int, list[str]]], called: Called) -> str:
     """Return which parameter differs on which ranks, and how many others do."""
     ranks: dict[str, list[int]] = {}
     for rank, names in wrong:
         for name in dict.fromkeys(names):
             ranks.setdefault(name, []).append(rank)
     (name, where), *others = ranks.items()
-    on = f"rank{'s' * (len(where) > 1)} {', '.join(map(str, where))}"
-    return f"`{name}` on {on}" + (f", and {len(others)} more parameters" if others else "")
+    more = f", and {len(others)} more parameters" if others else ""
+    return f"`{name}` on {called(where)}{more}"
 
 
 def sums(parts: Sequence[Part], tensors: Tensors, wire: Wire) -> list[Tensor]:

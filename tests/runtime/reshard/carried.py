@@ -9,6 +9,7 @@ from flowrl.compiler.reshard import plan_reshard
 from flowrl.compiler.shapes import ModelShape
 from flowrl.errors import EngineError
 from flowrl.runtime.ranks import ranks
+from flowrl.runtime.ranks.agreement import numbers
 from flowrl.runtime.ranks.ranks import Ranks
 from flowrl.runtime.reshard import Sent, Wire, compare, reshard
 from flowrl.train.checks import checks_of
@@ -89,7 +90,7 @@ def carried(rank, case, fault=None):
     done = reshard(move, held, needed, wire)
     if fault:
         fault.of_tensors(rank, needed)
-    compare(checks_of(case.plan, case.shape, rank), held, needed, wire)
+    compare(checks_of(case.plan, case.shape, rank), held, needed, wire, numbers)
     return Got(done, [name for name in needed if not torch.equal(needed[name], expected[name])])
 
 

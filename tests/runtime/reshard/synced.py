@@ -12,6 +12,7 @@ from flowrl.runtime.engine import Request, Sampling
 from flowrl.runtime.engines.hf import HFGenerator
 from flowrl.runtime.engines.torch import TorchTrainer
 from flowrl.runtime.model.models import ModelSpec
+from flowrl.runtime.ranks.agreement import numbers
 from flowrl.runtime.ranks.ranks import ALONE, Fsdp2, Ranks
 from flowrl.runtime.reshard import Wire, compare, reshard
 from flowrl.runtime.training.schedule import TrainerOptions
@@ -83,7 +84,7 @@ def synced(rank, sync, tokenizer):
 
     wire = Wire(WIDE[plan.sent_bytes])
     done = reshard(move_of(plan, sync.shape, rank), held, needed, wire)
-    compare(checks_of(plan, sync.shape, rank), held, needed, wire)
+    compare(checks_of(plan, sync.shape, rank), held, needed, wire, numbers)
 
     for each in generators[:1]:
         each.renewed(3)
