@@ -3,8 +3,8 @@
 import pytest
 from inline_snapshot import snapshot
 
-from flowrl.config.check import trace_run
-from flowrl.config.sampling import Room, check_sampled, held_out_room, room_of
+from flowrl.config.check import check_run, trace_run
+from flowrl.config.sampling import Room, held_out_room, room_of
 from flowrl.errors import RunFileError
 
 PROGRAM = """\
@@ -41,19 +41,20 @@ EVAL = "[eval]\n"
 
 @pytest.fixture
 def sampled(load, tmp_path):
-    """Return a function that gives a run and its graph."""
+    """Return a function that gives a run, its graph and its arguments."""
     (tmp_path / "hot.py").write_text(PROGRAM)
 
     def sampled(*sets, added=""):
         run = load(added, *sets, text=RUN)
-        return run, trace_run(run).graph
+        traced = trace_run(run)
+        return run, traced.graph, traced.program.inputs
 
     return sampled
 
 
 def error_of(given):
     with pytest.raises(RunFileError) as error:
-        check_sampled(*given)
+        check_run(*given)
     return str(error.value)
 
 
@@ -65,8 +66,8 @@ def test_a_temperature_of_the_program_that_its_engine_does_not_sample_at(sampled
                        ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
 help: take another temperature, or `engine = "hf"`\
 """)
-    check_sampled(*sampled("program.temperature=2.0"))
-    check_sampled(*sampled("engines.policy.generate={}"))
+    check_run(*sampled("program.temperature=2.0"))
+    check_run(*sampled("engines.policy.generate={}"))
 
 
 def test_a_temperature_of_the_evaluation_that_its_engine_does_not_sample_at(sampled):
@@ -100,7 +101,7 @@ help: raise it, or sample fewer tokens\
 
 
 def test_the_room_of_prompts_is_what_completions_leave(sampled):
-    run, graph = sampled("eval.max_tokens=30", added=EVAL)
+    run, graph, _ = sampled("eval.max_tokens=30", added=EVAL)
     key = "engines.policy.generate.vllm.max_model_len"
 
     assert room_of(run, graph) == Room(key, 40, 16)
@@ -108,5 +109,5 @@ def test_the_room_of_prompts_is_what_completions_leave(sampled):
     assert str(room_of(run, graph)) == snapshot(
         "`engines.policy.generate.vllm.max_model_len` = 40 leaves 24 beside 16 of a completion"
     )
-    silent, graph = sampled("engines.policy.generate={}")
+    silent, graph, _ = sampled("engines.policy.generate={}")
     assert room_of(silent, graph) is None

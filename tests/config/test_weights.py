@@ -105,6 +105,8 @@ def test_a_plan_says_the_way_of_weights_by_what_it_has_chosen(machines, text, sy
     plan = plan_run(run)[1]
 
     assert syncs(run, Placed.by_plan(plan))["policy"] == sync
+    kept = {str(seat): its.residency for seat, its in plan.found.seats.items()}
+    assert (kept["policy.generate"] == "alias") == (sync.how is How.ALIAS)
 
 
 def test_weights_that_an_engine_can_not_lend_are_planned_as_copies(load):
