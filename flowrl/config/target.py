@@ -15,12 +15,12 @@ from flowrl.config.adapters import adapted
 from flowrl.config.lending import unlent
 from flowrl.config.ranks import divided
 from flowrl.config.run_file import RunFile
+from flowrl.config.widths import narrow_trainer, widths
 from flowrl.errors import EngineError, RunFileError
 from flowrl.ir.graph import Graph
 from flowrl.ir.layout import Layout
 from flowrl.ops.uses import Uses, uses_of
 
-BYTES = {"float32": 4, "bfloat16": 2, "float64": 8}
 DIVIDED = {"train": ("fsdp", "dp"), "score": ("fsdp", "dp")}
 """The axes over which the trainer's engine divides weights."""
 
@@ -116,7 +116,7 @@ def _adapter(run: RunFile, role: str, shape: ModelShape) -> AdapterShape:
 
 
 def _workload(run: RunFile, uses: Mapping[str, Uses], lending: Collection[str]) -> Workload:
-    table = run.workload
+    table, narrow = run.workload, narrow_trainer(run, uses, lending)
     generating = [role for role, its in uses.items() if its.generates]
     most = max((run.engines.role(role).generate.max_tokens for role in generating), default=512)
     response: Any = table.response_tokens or {"mean": most / 2, "max": most}
@@ -125,19 +125,15 @@ def _workload(run: RunFile, uses: Mapping[str, Uses], lending: Collection[str]) 
         Lengths.of(table.prompt_tokens, run.where("workload.prompt_tokens")),
         Lengths.of(response, run.where("workload.response_tokens")),
         table.rounds,
-        {role: _settings(run, role, lends=role in lending) for role in uses},
+        {role: _settings(run, its, narrow=narrow, lending=lending) for role, its in uses.items()},
     )
 
 
-def _settings(run: RunFile, role: str, *, lends: bool) -> Settings:
-    weight, engines = BYTES[run.roles[role].dtype], run.engines.role(role)
-    precise, train, expected = max(4, weight), engines.train, run.workload.role(role)
+def _settings(run: RunFile, its: Uses, *, narrow: bool, lending: Collection[str]) -> Settings:
+    engines, expected = run.engines.role(its.role), run.workload.role(its.role)
+    train = engines.train
     return Settings(
-        weight_bytes=weight,
-        gradient_bytes=precise,
-        master_bytes=precise if weight < precise else 0,
-        moment_bytes=2 * precise,
-        kv_bytes=weight,
+        **widths(run, its, narrow=narrow),
         microbatch_tokens=train.tokens_per_microbatch,
         head_tokens=min(Settings().head_tokens, train.tokens_per_microbatch),
         checkpointing=train.checkpointing,
@@ -146,5 +142,5 @@ def _settings(run: RunFile, role: str, *, lends: bool) -> Settings:
         compiled=train.compile,
         sequences=expected.sequences or engines.generate.together,
         kv_share=expected.kv_share,
-        lends=lends,
+        lends=its.role in lending,
     )

@@ -80,7 +80,7 @@ def test_what_is_offloaded_is_said_of_pools_and_memory():
     assert shown == snapshot("""\
   policy.train     fsdp8      resident  all it keeps on the host, what layers keep on the host
 %16 update policy       grpo.py:23  main  fsdp8      12.16 s  15.57 s   7.66 s  7.07 s   0.82 s    0.02 s  0.00 s
-  policy.train     [EBBBBBzzzzzzzzzzzzz.....................]  38.6 GB of 81.2 GB  activations 1.01 GB, engine 600 MB, buffers 11.6 GB; asleep: policy.generate 9.62 GB, reference.score 15.8 GB; on the host: 16 GB
+  policy.train     [EBBBBBzzzzzzzzzzzzzzzzzzzzz.............]  53.9 GB of 81.2 GB  activations 1.01 GB, engine 600 MB, buffers 11.6 GB; asleep: policy.generate 9.62 GB, reference.score 31.1 GB; on the host: 16 GB
 %16 update policy           1  reference.score sleeps (-4.06 GB); policy.train wakes (+12.6 GB)                                                               0.00 s\
 """)
 
@@ -93,7 +93,7 @@ def test_moments_on_the_host_take_less_memory_and_more_time():
     assert plain.found.seconds < less.found.seconds
     assert lines_of((moments,), "  policy.train") == snapshot("""\
   policy.train     fsdp8      resident  its moments on the host
-  policy.train     [WGGOOABBBBBBzzzzzzzzzzzz................]  49 GB of 81.2 GB    weights 1.9 GB, gradients 3.81 GB, optimizer 3.81 GB, activations 1.8 GB, engine 600 MB, buffers 11.6 GB; asleep: policy.generate 9.62 GB, reference.score 15.8 GB; on the host: 7.62 GB\
+  policy.train     [WGGOOABBBBBBzzzzzzzzzzzzzzzzzzzz........]  64.2 GB of 81.2 GB  weights 1.9 GB, gradients 3.81 GB, optimizer 3.81 GB, activations 1.8 GB, engine 600 MB, buffers 11.6 GB; asleep: policy.generate 9.62 GB, reference.score 31.1 GB; on the host: 7.62 GB\
 """)
 
 
