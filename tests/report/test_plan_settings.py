@@ -71,6 +71,27 @@ help: there are down_proj, gate_proj, k_proj, o_proj, q_proj, up_proj, v_proj; t
 """)
 
 
+@pytest.mark.parametrize(
+    ("pools", "way"),
+    [
+        (
+            (),
+            snapshot(
+                "`policy`: weights are copied to sample with: an adapter trains, and it alone is sent"
+            ),
+        ),
+        (
+            (POOLS[0] % ", 'reference'", POOLS[1] % ""),
+            snapshot(
+                "`policy`: weights are transferred to sample with: pool `trained` trains it, pool `rest` samples from it"
+            ),
+        ),
+    ],
+)
+def test_the_way_of_an_adapter_is_that_of_a_run(pools, way):
+    assert lines_of((LORA, SHARD, *pools), "`policy`") == way
+
+
 def test_what_is_offloaded_is_said_of_pools_and_memory():
     offload = 'engines.policy.train.offload="all"'
     activations = "engines.policy.train.offload_activations=true"
