@@ -34,7 +34,7 @@ class MetricLog:
         """Write the metrics after `step` steps.
 
         In the file what is no finite number is null, and a metric called `step` stands as
-        `metric/step`, beside the number of the step.
+        `metric/step`, beside the number of the step. TensorBoard has no point for NaN.
 
         Raises:
             RunFileError: they can't be written.
@@ -43,8 +43,8 @@ class MetricLog:
             if self.file:
                 self.file.write(json.dumps(_record(step, metrics), allow_nan=False) + "\n")
                 self.file.flush()
-            if self.board:
-                for name, value in metrics.items():
+            for name, value in metrics.items() if self.board else ():
+                if not math.isnan(value):
                     self.board.add_scalar(name, value, step)
 
     def __enter__(self) -> Self:

@@ -3,6 +3,7 @@
 import math
 
 from inline_snapshot import snapshot
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from flowrl.config.schema import LogTable
 from flowrl.train.loggers import MetricLog
@@ -74,3 +75,14 @@ def test_a_record_is_valid_json_and_keeps_the_number_of_its_step(tmp_path):
     assert (tmp_path / "metrics.jsonl").read_text() == snapshot(
         '{"step": 3, "metric/step": 7.0, "loss": null, "ratio": null, "reward": 0.5}\n'
     )
+
+
+def test_tensorboard_has_no_point_for_a_step_without_a_reward(tmp_path, caplog):
+    with MetricLog(tmp_path, LogTable()) as log:
+        log.write(1, {"reward": math.nan, "loss": 0.5})
+        log.write(2, {"reward": 0.25, "loss": 0.5})
+
+    events = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
+    assert [(point.step, point.value) for point in events.Scalars("reward")] == [(2, 0.25)]
+    assert len(events.Scalars("loss")) == 2
+    assert not caplog.records
