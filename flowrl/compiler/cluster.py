@@ -35,6 +35,11 @@ class Cluster:
         claims = ((pool, name) for name in names_of_use(role, use) for pool in self.pools)
         return next((pool.name for pool, name in claims if name in pool.roles), self.pools[0].name)
 
+    def gpus_of(self, role: str, use: str) -> int:
+        """Return the number of GPUs of the pool of a use of a role."""
+        name = self.pool_of(role, use)
+        return next(pool.gpus for pool in self.pools if pool.name == name)
+
     def layout_of(self, role: str, use: str) -> str:
         """Return how the weights lie for a use of a role; "" is whole, on one rank.
 

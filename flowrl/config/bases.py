@@ -1,11 +1,14 @@
 """The models of a run file that adapters are trained on."""
 
+from flowrl.compiler.cluster import Cluster
 from flowrl.config.adapters import adapted
 from flowrl.config.run_file import RunFile
+from flowrl.config.types import as_toml
 from flowrl.errors import RunFileError
 from flowrl.ir.graph import Graph
 from flowrl.ops.model import Base, Ema
 from flowrl.ops.uses import uses_of
+from flowrl.runtime.known_engines import FACTS
 
 
 def bases_of(run: RunFile) -> dict[str, str]:
@@ -20,8 +23,10 @@ def bases_of(run: RunFile) -> dict[str, str]:
     return found
 
 
-def check_adapters(run: RunFile, graph: Graph) -> None:
+def check_adapters(run: RunFile, graph: Graph, cluster: Cluster) -> None:
     """Refuse adapters of what the program doesn't train, or averages with another model.
+
+    And of what an engine samples from on a GPU in a dtype that it has no kernels of adapters for.
 
     Raises:
         RunFileError: naming the key, and the line that averages.
@@ -42,6 +47,24 @@ def check_adapters(run: RunFile, graph: Graph) -> None:
                 where=f"{where}\n{node.loc.excerpt()}",
                 hint="train the whole model: leave the table out",
             )
+        if uses[role].generates and on_gpu(run, cluster, role, "generate"):
+            _check_dtype(run, role)
+
+
+def _check_dtype(run: RunFile, role: str) -> None:
+    engine, dtype = run.engines.role(role).generate.engine, run.models[role].dtype
+    if dtype not in (known := FACTS[engine].adapter_dtypes):
+        raise RunFileError(
+            f"on a GPU {FACTS[engine].title} computes adapters in {' or '.join(known)}; "
+            f"`models.{role}.dtype` is {as_toml(dtype)}",
+            where=run.where(f"models.{role}.lora"),
+            hint=f'set `models.{role}.dtype = "{known[0]}"`, or `engine = "hf"`',
+        )
+
+
+def on_gpu(run: RunFile, cluster: Cluster, role: str, use: str) -> bool:
+    """Whether a use of a role lives on a GPU: its pool has some, and they aren't emulated."""
+    return run.cluster.num_gpus is None and cluster.gpus_of(role, use) > 0
 
 
 def shared_bases(graph: Graph) -> list[str]:

@@ -126,7 +126,7 @@ def check_run(run: RunFile, graph: Graph, inputs: tuple[Input, ...]) -> None:
     check_layouts(run)
     check_residencies(run, graph, cluster)
     check_heads(run, graph)
-    check_adapters(run, graph)
+    check_adapters(run, graph, cluster)
     check_rewards(run, graph)
     check_inputs(run, inputs)
     batches(run, graph)

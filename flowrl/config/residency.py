@@ -64,7 +64,7 @@ def _apart(cluster: Cluster, role: str) -> str:
     trains, samples = (cluster.pool_of(role, use) for use in ("train", "generate"))
     if trains != samples:
         return f"pool `{trains}` trains it, pool `{samples}` samples from it"
-    gpus = next(pool.gpus for pool in cluster.pools if pool.name == samples)
+    gpus = cluster.gpus_of(role, "generate")
     if gpus > 1:
         return f"pool `{samples}` has {gpus} GPUs"
     for use in ("train", "generate"):

@@ -35,6 +35,7 @@ class Facts:
         dtypes: that it computes in.
         temperatures: the lowest and the highest that it samples at, besides 0.
         adapter_rank: the highest rank of an adapter that it takes.
+        adapter_dtypes: in which it computes adapters on a GPU.
         sequences: that it is given at once where the run file is silent; None, all of a worker's,
             for one that chooses itself how many it computes.
     """
@@ -46,6 +47,7 @@ class Facts:
     dtypes: tuple[str, ...] = ("float32", "bfloat16", "float64")
     temperatures: tuple[float, float] = (0.0, inf)
     adapter_rank: float = inf
+    adapter_dtypes: tuple[str, ...] = ("float32", "bfloat16", "float64")
     sequences: int | None = None
 
     def samples_at(self, temperature: float) -> bool:
@@ -71,6 +73,7 @@ FACTS: Mapping[str, Facts] = MappingProxyType(
             dtypes=("float32", "bfloat16"),
             temperatures=(0.01, 2.0),  # below, vLLM samples at 0.01
             adapter_rank=512,
+            adapter_dtypes=("bfloat16",),  # its kernels' own; on a CPU it has none
         ),
     }
 )

@@ -4,6 +4,7 @@ from typing import Any
 
 import attrs
 
+from flowrl.config.bases import on_gpu
 from flowrl.config.check import check_run, cluster_of, trace_run
 from flowrl.config.run_file import RunFile
 from flowrl.config.schema import OptimizerSettings
@@ -103,10 +104,7 @@ def _fsdp(run: RunFile, role: str) -> Fsdp2:
 
 def _device(run: RunFile, role: str, use: str) -> str:
     """Return where a use of a role lives: on the GPU if its pool has any that aren't emulated."""
-    cluster = cluster_of(run)
-    name = cluster.pool_of(role, use)
-    gpus = next(pool.gpus for pool in cluster.pools if pool.name == name)
-    return "cuda" if gpus and run.cluster.num_gpus is None else "cpu"
+    return "cuda" if on_gpu(run, cluster_of(run), role, use) else "cpu"
 
 
 def load_tokenizers(lowered: Lowered) -> dict[str, Any]:

@@ -86,6 +86,27 @@ help: leave the table out\
 """)
 
 
+def test_an_adapter_in_a_dtype_that_the_engine_has_no_kernels_for(load):
+    engine = "[engines.policy.generate]\nengine = 'vllm'\n"
+    gpu = "[cluster.pools.main]\ngpus = 1\n"
+    text = GRPO.replace("exact =", "reward =")
+
+    with pytest.raises(RunFileError) as caught:
+        checked(load(LORA + engine + gpu, text=text))
+
+    assert str(caught.value) == snapshot("""\
+on a GPU vLLM computes adapters in bfloat16; `models.policy.dtype` is "float32"
+  run.toml:20
+   20 | [models.policy.lora]
+                       ^^^^
+help: set `models.policy.dtype = "bfloat16"`, or `engine = "hf"`\
+""")
+    checked(load(LORA + engine, text=text))
+    checked(load(engine + gpu, text=text))
+    checked(load(LORA + gpu, text=text))
+    checked(load(LORA + engine + gpu, "models.policy.dtype=bfloat16", text=text))
+
+
 EMA = """
 import flowrl as fl
 from flowrl import ops

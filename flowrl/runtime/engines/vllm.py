@@ -81,12 +81,7 @@ class VLLMGenerator:
         max_num_seqs: int | None = None,
         enforce_eager: bool | None = None,
     ) -> None:
-        if spec.dtype not in KNOWN.dtypes:
-            raise EngineError(
-                f"vLLM computes in {' or '.join(KNOWN.dtypes)}; `{spec.path}` is to be in "
-                f"{spec.dtype}",
-                hint='take engine = "hf", or another dtype',
-            )
+        check_dtype(spec)
         check_device(spec)
         on_cpu = spec.device == "cpu"
         cache = 1.0 if on_cpu and kv_cache_gib is None else kv_cache_gib
@@ -309,6 +304,22 @@ class VLLMGenerator:
                 'engine = "hf" samples without it',
             ) from error
         return made
+
+
+def check_dtype(spec: ModelSpec) -> None:
+    """Refuse a dtype that vLLM doesn't compute in, or has no kernels of adapters for on a GPU."""
+    hint = 'take engine = "hf", or another dtype'
+    if spec.dtype not in KNOWN.dtypes:
+        raise EngineError(
+            f"vLLM computes in {' or '.join(KNOWN.dtypes)}; `{spec.path}` is to be in {spec.dtype}",
+            hint=hint,
+        )
+    if spec.lora and spec.device != "cpu" and spec.dtype not in KNOWN.adapter_dtypes:
+        raise EngineError(
+            f"on a GPU vLLM computes adapters in {' or '.join(KNOWN.adapter_dtypes)}; `{spec.path}`"
+            f" with one is to be in {spec.dtype}",
+            hint=hint,
+        )
 
 
 def at_once(count: int | None) -> dict[str, Any]:

