@@ -44,7 +44,7 @@ def rows_of(run: RunFile, tokenizer: Any) -> tuple[list[dict[str, Any]], list[di
     lowered = lower(run)
     with closing(RewardOpening.of(run)()) as rewards:
         (rows,) = DataOpening.of(run, lowered, {"policy": tokenizer})(rewards.columns).values()
-        (held,) = DataOpening.held_out(run, tokenizer)(rewards.columns).values()
+        (held,) = DataOpening.held_out(run, tokenizer, "policy")(rewards.columns).values()
     drawn = [dict(rows.entries[i].row.columns) for i in rows.order(0)]
     return drawn, [dict(entry.row.columns) for entry in held.entries]
 

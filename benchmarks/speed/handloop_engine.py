@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -16,10 +16,22 @@ GRAPHS = 512
 """Sequences for which vLLM captures CUDA graphs unless it is told more."""
 
 
-class Engine:
-    """Samples, always by the model's newest weights."""
+class Sample(NamedTuple):
+    """A sample's tokens, and their logprobs if they were asked for."""
 
-    def __init__(self, work: Work) -> None:
+    tokens: list[int]
+    logprobs: list[float]
+
+
+class Engine:
+    """Samples, always by the model's newest weights.
+
+    Args:
+        work: the workload.
+        logprobs: whether to ask vLLM for the logprob of each token.
+    """
+
+    def __init__(self, work: Work, *, logprobs: bool = False) -> None:
         self.work, self.shared = work, False
         self.device = "cuda" if torch.cuda.is_available() else "cpu"
         tokenizer = PreTrainedTokenizerFast.from_pretrained(work.model)
@@ -32,6 +44,7 @@ class Engine:
             gpu_memory_utilization=work.gpu_share,
             max_model_len=work.length + 8,
             max_num_seqs=work.sequences,
+            logprobs_mode="processed_logprobs",
             enforce_eager=self.device == "cpu",
             **(graphs if work.sequences > GRAPHS else {}),
         )
@@ -42,17 +55,22 @@ class Engine:
             ignore_eos=True,
             detokenize=False,
             output_kind=RequestOutputKind.FINAL_ONLY,
+            **({"logprobs": 0, "flat_logprobs": True} if logprobs else {}),
         )
 
     def prompts(self, step: int) -> list[list[int]]:
         """Return the prompts of a step."""
         return self.ids[step * self.work.prompts : (step + 1) * self.work.prompts]
 
-    def generate(self, prompts: Sequence[list[int]]) -> list[list[int]]:
+    def generate(self, prompts: Sequence[list[int]]) -> list[Sample]:
         """Return the samples of all prompts, those of a prompt together."""
         asked: list[Any] = [{"prompt_token_ids": ids} for ids in prompts]
         done = self.llm.generate(asked, self.params, use_tqdm=False)
-        return [list(sample.token_ids) for one in done for sample in one.outputs]
+        return [
+            Sample(list(one.token_ids), list(one.logprobs.logprobs) if one.logprobs else [])
+            for request in done
+            for one in request.outputs
+        ]
 
     @torch.no_grad()
     def share(self, model: nn.Module) -> bool:

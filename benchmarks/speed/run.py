@@ -5,8 +5,9 @@
 Each system runs in a process of its own, one after the other, on the same model of random weights,
 the same prompts, and samples of one length: an update a step, no reference. `weights` is what it
 takes until vLLM samples with the new ones; `other` is all of a step that no part has. The first
-steps are left out: they compile. `handloop-old` and `trl` recompute old logprobs, `trl-kind` is
-TRL in bfloat16 without checkpoints and without these. `--shape tiny` shows on a CPU that all works.
+steps are left out: they compile. `handloop-logprobs` asks vLLM for old logprobs, as flowrl does,
+`handloop-old` and `trl` recompute them; `trl-kind` is TRL in bfloat16 without checkpoints and
+without these. `--shape tiny` shows on a CPU that all works.
 
 $OUT (or the folder) gets speed.json, with every step, and what each process has printed;
 `--profile` adds where flowrl's steps spend their time in Python.
@@ -28,7 +29,8 @@ from work import HERE, Work, work_of
 SYSTEMS: Mapping[str, tuple[str, ...]] = {
     "flowrl": ("flowrl_row.py",),
     "handloop": ("handloop.py",),
-    "handloop-old": ("handloop.py", "--old"),
+    "handloop-logprobs": ("handloop.py", "--old", "engine"),
+    "handloop-old": ("handloop.py", "--old", "trainer"),
     "trl": ("trl_grpo.py",),
     "trl-kind": ("trl_grpo.py", "--kind"),
 }
@@ -109,14 +111,14 @@ def medians(steps: list[dict[str, float]], warmup: int) -> dict[str, float]:
 def table(rows: list[dict[str, Any]]) -> Iterator[str]:
     """Yield the lines of a table; `ratio` is to the loop written by hand."""
     heads = (*COLUMNS, "GiB", "MB sent", "ratio")
-    yield f"{'':14}{'':9}" + "".join(f"{head:>10}" for head in heads)
+    yield f"{'':18}{'':9}" + "".join(f"{head:>10}" for head in heads)
     hand = {
         r["workload"]: r["median"]["step"]
         for r in rows
         if r["system"] == "handloop" and "median" in r
     }
     for row in rows:
-        name = f"{row['system']:14}{row['workload']:9}"
+        name = f"{row['system']:18}{row['workload']:9}"
         if "failed" in row:
             yield f"{name}  failed: {row['failed']}"
             continue

@@ -104,10 +104,10 @@ def test_the_table_leaves_the_warm_up_out_and_says_what_no_part_has(speed):
     text = "\n".join(speed.run.table([flowrl, handloop, failed]))
 
     assert text == snapshot("""\
-                             step  generate  logprobs    reward    update   weights     other       GiB   MB sent     ratio
-flowrl        w3            5.000     1.500     0.000     0.000     3.000     0.000     0.500       2.0       0.0      2.00
-handloop      w3            2.500     0.750     0.000     0.000     1.500     0.000     0.250       2.0       0.0      1.00
-trl           w3         failed: see w3-trl.log\
+                                 step  generate  logprobs    reward    update   weights     other       GiB   MB sent     ratio
+flowrl            w3            5.000     1.500     0.000     0.000     3.000     0.000     0.500       2.0       0.0      2.00
+handloop          w3            2.500     0.750     0.000     0.000     1.500     0.000     0.250       2.0       0.0      1.00
+trl               w3         failed: see w3-trl.log\
 """)
 
 
