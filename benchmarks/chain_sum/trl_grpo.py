@@ -98,7 +98,7 @@ def reward(completions: list[list[dict[str, str]]], answer: list[str], **_: Any)
     return exact([turns[0]["content"] for turns in completions], answer)
 
 
-class Rows(TrainerCallback):
+class Rows(TrainerCallback):  # type: ignore[misc]
     """Times steps, evaluates after some, and writes a row of each."""
 
     def __init__(self, run: RunFile, tokenizer: Any, held: list[dict[str, Any]], out: Path) -> None:

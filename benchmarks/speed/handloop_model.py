@@ -84,7 +84,8 @@ class Optimizer:
     """AdamW over float32 copies of bfloat16 parameters, and over gradients summed in float32."""
 
     def __init__(self, model: nn.Module, work: Work) -> None:
-        self.narrow, self.limit = list(model.parameters()), work.max_grad_norm
+        self.narrow: list[Tensor] = list(model.parameters())
+        self.limit = work.max_grad_norm
         self.masters = [p.detach().float().requires_grad_() for p in self.narrow]
         for narrow, master in zip(self.narrow, self.masters, strict=True):
             master.grad = torch.zeros_like(master)
@@ -105,6 +106,7 @@ class Optimizer:
 def _into(master: Tensor) -> Any:
     def add(narrow: Tensor) -> None:
         assert master.grad is not None
+        assert narrow.grad is not None
         master.grad.add_(narrow.grad)
         narrow.grad = None
 

@@ -21,14 +21,15 @@ from work import Work
 from flowrl.compiler.shapes.known import KNOWN
 
 SPECIAL = ("<unk>", "<s>", "</s>", "<pad>")
-TINY = KNOWN["qwen2.5-1.5b"] | {
+TINY = {
+    **KNOWN["qwen2.5-1.5b"],
     "num_hidden_layers": 2,
     "hidden_size": 128,
     "intermediate_size": 128,
     "num_attention_heads": 4,
     "vocab_size": 512,
 }
-SHAPES: Mapping[str, Mapping[str, Any]] = KNOWN | {"tiny": TINY}
+SHAPES: Mapping[str, Mapping[str, Any]] = {**KNOWN, "tiny": TINY}
 CHARACTERS = (*range(33, 127), *range(0x3400, 0xD800), *range(0xE000, 0x40000))
 """Code points of characters; neither spaces nor surrogates."""
 

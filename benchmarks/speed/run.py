@@ -92,11 +92,11 @@ class Bench:
         """Run a system on a workload; return its row."""
         file = self.out / f"{name}-{system}.json"
         script, *options = SYSTEMS[system]
-        row = {"system": system, "workload": name}
+        row: dict[str, Any] = {"system": system, "workload": name}
         if self.script(file.stem, script, work, str(file), *options):
             return row | {"failed": f"see {file.stem}.log"}
         found = json.loads(file.read_text())
-        return row | found | {"median": medians(found["steps"], self.warmup)}
+        return {**row, **found, "median": medians(found["steps"], self.warmup)}
 
 
 def medians(steps: list[dict[str, float]], warmup: int) -> dict[str, float]:

@@ -33,7 +33,7 @@ PARTS = {
 LOGPROBS = "_get_per_token_logps_and_entropies"
 
 
-class Steps(TrainerCallback):
+class Steps(TrainerCallback):  # type: ignore[misc]
     """Times steps, each until the end of the next one: with all that the trainer does between."""
 
     def __init__(self, clock: Clock) -> None:

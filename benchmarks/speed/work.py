@@ -50,7 +50,7 @@ class Work:
 
     name: str
     run_file: str
-    sets: tuple[str, ...] = attrs.field(converter=tuple)
+    sets: tuple[str, ...]
     model: str
     data: str
     folder: str
@@ -84,7 +84,8 @@ class Work:
     @classmethod
     def load(cls, file: str) -> "Work":
         """Return what `save` wrote."""
-        return cls(**json.loads(Path(file).read_text()))
+        fields = json.loads(Path(file).read_text())
+        return cls(**{**fields, "sets": tuple(fields["sets"])})
 
     def save(self, file: Path) -> None:
         """Write it for a process of its own."""
