@@ -386,3 +386,13 @@ def test_leaving_anywhere_in_a_command_is_an_error(told, monkeypatch):
     monkeypatch.setattr("flowrl.report.check.checked", lambda *_: sys.exit(0))
 
     assert told("check", "grpo") == snapshot((1, "", "error: the program left by sys.exit(0)\n"))
+
+
+def test_the_module_is_the_command():
+    command = [sys.executable, "-m", "flowrl", "check", "no such file"]
+
+    done = subprocess.run(command, capture_output=True, text=True)
+
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: ")
+    assert "no such file" in done.stderr

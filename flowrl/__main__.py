@@ -1,0 +1,7 @@
+"""The command, as `python -m flowrl`."""
+
+import sys
+
+from flowrl.cli import main
+
+sys.exit(main())
