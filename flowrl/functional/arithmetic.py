@@ -131,7 +131,8 @@ def clip(x: Tensor, *, low: "float | None" = None, high: "float | None" = None) 
 
 
 def _std(x: Tensor) -> Tensor:
-    return x.std() if len(x) > 1 else x[:0].sum()
+    """Return the deviation; of equal elements 0, not what the rounding of their mean leaves."""
+    return x[:0].sum() if len(x) < 2 or bool(x.max() == x.min()) else x.std()
 
 
 ALL: dict[str, Callable[[Tensor], Tensor]] = {
@@ -184,7 +185,7 @@ def std(
     over: str | None = None,
     lengths: Tensor | None = None,
 ) -> Tensor:
-    """Return the deviation of x (n - 1) where `mask` holds, likewise; of one element it is 0."""
+    """Return the deviation of x (n - 1) where `mask` holds, likewise; of equal ones it is 0."""
     return _reduce("std", x, mask, over, lengths)
 
 

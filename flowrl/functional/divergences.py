@@ -118,7 +118,8 @@ def adaptive_kl(
         samples: how many samples were measured; the elements of `divergence` if None.
 
     Raises:
-        ValueError: `target` or `horizon` isn't above 0.
+        ValueError: `target` or `horizon` isn't above 0, or `horizon` not above a fifth of the
+            samples.
 
     Source: Ziegler et al. 2019, arXiv:1909.08593.
     """
@@ -126,6 +127,11 @@ def adaptive_kl(
         if not value > 0:
             raise ValueError(f"{name} must be above 0; got {value}")
     count = divergence.numel() if samples is None else samples
+    if not count < 5 * horizon:
+        raise ValueError(
+            f"horizon must be above a fifth of a step's samples, {count / 5:g}, or one step may "
+            f"take the coefficient to 0 or below; got {horizon:g}"
+        )
     mean = divergence.sum() / max(divergence.numel(), 1)
     error = (mean / target - 1).clamp(-0.2, 0.2)
     return coefficient * (1 + error * count / horizon)

@@ -106,7 +106,8 @@ def dynamic_filter(
     used = 0
     for used, groups in zip(range(1, max_rounds + 1), rounds, strict=False):
         for key, rewards in groups:
-            signal = has_signal(torch.tensor([rewards], dtype=torch.float64)).item()
+            group = torch.tensor([rewards], dtype=torch.float64)
+            signal = len(rewards) > 0 and has_signal(group).item()
             (kept if signal else dropped).append(key)
         if len(kept) >= target:
             return Selection(kept[:target], kept[target:], dropped, used)

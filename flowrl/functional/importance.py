@@ -94,7 +94,8 @@ def staleness(
     """
     counted = versions if mask is None else torch.where(mask, versions, current)
     if lengths is not None:
-        oldest = segment(counted.to(torch.float64), lengths, "min").clamp(max=current)
+        oldest = segment(counted.to(torch.float64), lengths, "min")
+        oldest = oldest.masked_fill(oldest.isinf(), current)  # a row without tokens
     else:
         oldest = counted.amin(-1)
     lag = current - oldest.to(torch.int64)

@@ -97,8 +97,7 @@ def explained_variance(values: Tensor, returns: Tensor, mask: Tensor) -> Tensor:
     target, error = returns[mask], (returns - values)[mask]
     if len(target) < 2:
         return returns.new_zeros(())
-    variance = target.var()
-    return torch.where(variance > 0, 1 - error.var() / variance, 0.0)
+    return torch.where(target.max() > target.min(), 1 - error.var() / target.var(), 0.0)
 
 
 @torch.no_grad()

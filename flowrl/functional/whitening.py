@@ -24,7 +24,7 @@ def moments(values: Tensor, mask: Tensor, *, ddof: int = 1) -> tuple[Tensor, Ten
         raise ValueError(
             f"a variance with ddof={ddof} needs more than {ddof} trained tokens; got {len(kept)}"
         )
-    mean = kept.mean()
+    mean = kept.mean().clamp(kept.min(), kept.max())  # rounding may put it outside of equal values
     var = (kept - mean).square().sum() / (len(kept) - ddof)
     if not var.isfinite():
         raise ValueError(

@@ -68,10 +68,14 @@ def adaptive_kl(coefficient: Value, divergence: Value, *, target: float, horizon
             paper's, `(logprobs - anchor).sum(over="token", mask=rollouts.mask)`; a mean over
             tokens goes with a target that is smaller by the length of the samples.
         target: the KL wanted, in nats; above 0.
-        horizon: samples over which to correct; above 0.
+        horizon: samples over which to correct; above 0, and above a fifth of a step's samples.
 
     Returns:
         f32[].
+
+    Raises:
+        ProgramError: `target` or `horizon` isn't above 0. When it runs, EngineError: one step
+            might take the coefficient to 0 or below.
 
     Source: Ziegler et al. 2019, arXiv:1909.08593, sec. 2.2.
     """

@@ -116,3 +116,6 @@ def test_what_has_no_meaning_is_refused():
     assert refusal(adaptive_kl, x, x, target=1.0, horizon=0, samples=1) == snapshot(
         "horizon must be above 0; got 0"
     )
+    assert refusal(adaptive_kl, x, x, target=1.0, horizon=12.8, samples=64) == snapshot(
+        "horizon must be above a fifth of a step's samples, 12.8, or one step may take the coefficient to 0 or below; got 12.8"
+    )

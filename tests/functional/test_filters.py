@@ -9,7 +9,9 @@ from flowrl.functional.rewards import combine_rewards, usable
 from tests.functional.batches import refusal
 
 NAN = float("nan")
-rounds_of = st.lists(st.lists(st.sampled_from([(0.0, 1.0), (0.1, 0.1, 0.1), (1.0,), (0.0, NAN)])))
+rounds_of = st.lists(
+    st.lists(st.sampled_from([(0.0, 1.0), (0.1, 0.1, 0.1), (1.0,), (0.0, NAN), ()]))
+)
 
 
 def test_a_group_has_a_signal_if_its_rewards_are_finite_and_differ():

@@ -76,6 +76,15 @@ def test_a_row_is_as_stale_as_its_oldest_token(rows, max_lag):
     assert accept.tolist() == [x <= max_lag for x in lag.tolist()]
 
 
+def test_a_token_of_a_version_to_come_is_not_stale_in_either_form():
+    versions, lengths = torch.tensor([[5, 6], [4, 3]]), torch.tensor([2, 2])
+
+    padded, _ = staleness(versions, current=4, max_lag=1)
+    packed, _ = staleness(versions.flatten(), current=4, max_lag=1, lengths=lengths)
+
+    assert padded.tolist() == packed.tolist() == [-1, 1]
+
+
 def test_staleness_reads_padded_rows_where_the_mask_says():
     versions, mask = torch.tensor([[3, 0], [5, 4]]), torch.tensor([[True, False], [True, True]])
 

@@ -65,6 +65,12 @@ def test_a_perfect_critic_explains_all_and_a_constant_one_nothing():
     assert metrics.explained_variance(returns, torch.ones(3), mask) == 0
 
 
+def test_there_is_nothing_to_explain_in_equal_returns_whatever_the_rounding_of_their_mean():
+    returns, mask = torch.full((8,), 0.1), torch.ones(8, dtype=torch.bool)
+
+    assert metrics.explained_variance(torch.arange(8.0), returns, mask) == 0
+
+
 def test_the_gap_is_taken_over_trained_tokens_that_this_version_sampled():
     new, sampled = torch.zeros(5), torch.tensor([0.1, 0.9, 0.5, 0.2, 0.7])
     mask = torch.tensor([True, False, True, True, True])

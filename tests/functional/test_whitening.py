@@ -22,6 +22,15 @@ def test_a_large_mean_does_not_cancel_in_float32():
     assert whiten(values, mask).tolist() == pytest.approx([-1, 0, 1])
 
 
+@pytest.mark.parametrize("count", [3, 1000, 30001])
+@pytest.mark.parametrize("value", [0.1, 1000.1, 1e6 + 0.3])
+def test_equal_values_are_whitened_to_0_not_to_the_rounding_of_their_mean(count, value):
+    values, mask = torch.full((count,), value), torch.ones(count, dtype=torch.bool)
+
+    assert (whiten(values, mask) == 0).all()
+    assert (whiten(values, mask, mode="keep_mean") == values).all()
+
+
 def test_too_few_tokens_and_unknown_modes_are_refused():
     values, mask = torch.ones(2), torch.tensor([True, False])
 
