@@ -21,7 +21,7 @@ import attrs
 from flowrl.config.run_file import load_run_file
 from flowrl.errors import EngineError
 from flowrl.runtime.engine import Completion, Request, Sampling
-from flowrl.runtime.engines.vllm import VLLMGenerator
+from flowrl.runtime.engines.vllm.generator import VLLMGenerator
 from flowrl.train.run import run_file
 
 TENSOR = "model.norm.weight"

@@ -9,7 +9,7 @@ import attrs
 
 GENERATORS = {
     "hf": "flowrl.runtime.engines.hf:HFGenerator",
-    "vllm": "flowrl.runtime.engines.vllm:VLLMGenerator",
+    "vllm": "flowrl.runtime.engines.vllm.generator:VLLMGenerator",
 }
 SCORERS = {"torch": "flowrl.runtime.engines.torch_scorer:TorchScorer"}
 TRAINERS = {"torch": "flowrl.runtime.engines.torch:TorchTrainer"}

@@ -3,7 +3,7 @@
 import pytest
 
 from benchmarks.chain_sum import fault
-from flowrl.runtime.engines.vllm import VLLMGenerator
+from flowrl.runtime.engines.vllm.generator import VLLMGenerator
 from tests.conformance.conftest import MISSING
 from tests.conformance.test_runs import folder, policy, run  # noqa: F401
 from tests.train.conftest import make_model  # noqa: F401

@@ -5,10 +5,10 @@ from importlib import import_module
 import pytest
 
 from flowrl.errors import EngineError
-from flowrl.runtime.engines.vllm import VLLMGenerator
-from flowrl.runtime.engines.vllm_adapter import Adapters
-from flowrl.runtime.engines.vllm_process import quiet
-from flowrl.runtime.engines.vllm_transfer import RECEIVER
+from flowrl.runtime.engines.vllm.adapter import Adapters
+from flowrl.runtime.engines.vllm.generator import VLLMGenerator
+from flowrl.runtime.engines.vllm.process import quiet
+from flowrl.runtime.engines.vllm.transfer import RECEIVER
 from tests.train.conftest import SCORED, Folder, make_model, make_tokenizer  # noqa: F401
 
 from .conftest import MISSING

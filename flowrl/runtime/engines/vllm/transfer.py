@@ -10,9 +10,9 @@ from typing import Any
 from torch import Tensor
 
 from flowrl.errors import EngineError
-from flowrl.runtime.engines.vllm_weights import repack_tied
+from flowrl.runtime.engines.vllm.weights import repack_tied
 
-BACKEND, RECEIVER = "flowrl", "flowrl.runtime.engines.vllm_receiver"
+BACKEND, RECEIVER = "flowrl", "flowrl.runtime.engines.vllm.receiver"
 """The name by which vLLM knows what takes weights, and where that is."""
 
 BUCKET = 2**28

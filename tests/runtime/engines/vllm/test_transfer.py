@@ -11,9 +11,9 @@ from inline_snapshot import snapshot
 
 from flowrl.errors import EngineError
 from flowrl.runtime.engine import Request, Sampling
-from flowrl.runtime.engines.vllm import VLLMGenerator
-from flowrl.runtime.engines.vllm_process import quiet
-from flowrl.runtime.engines.vllm_transfer import BUCKET, RECEIVER, buckets
+from flowrl.runtime.engines.vllm.generator import VLLMGenerator
+from flowrl.runtime.engines.vllm.process import quiet
+from flowrl.runtime.engines.vllm.transfer import BUCKET, RECEIVER, buckets
 from flowrl.runtime.model.models import ModelSpec, load_model, weights_of
 from tests.train.conftest import make_model, make_tokenizer  # noqa: F401
 

@@ -9,7 +9,7 @@ from flowrl.compiler.layouts import Sharding, Storage
 from flowrl.compiler.shapes import ModelShape
 from flowrl.errors import EngineError
 from flowrl.ir.layout import Layout
-from flowrl.runtime.engines.vllm_parts import parts_of
+from flowrl.runtime.engines.vllm.parts import parts_of
 from flowrl.runtime.ranks.ranks import Ranks
 from flowrl.train.moves import Stored
 from tests.runtime.families import FAMILIES, SIZES, model_of

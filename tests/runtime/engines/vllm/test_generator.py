@@ -13,9 +13,9 @@ from inline_snapshot import snapshot
 from flowrl.errors import EngineError
 from flowrl.functional.ragged import Ragged
 from flowrl.runtime.engine import Request, Sampling, Sequences
-from flowrl.runtime.engines import vllm_process
 from flowrl.runtime.engines.torch import TorchTrainer
-from flowrl.runtime.engines.vllm import VLLMGenerator, at_once
+from flowrl.runtime.engines.vllm import process
+from flowrl.runtime.engines.vllm.generator import VLLMGenerator
 from flowrl.runtime.model.lora import Lora
 from flowrl.runtime.model.models import ModelSpec
 from flowrl.runtime.ranks.ranks import Ranks
@@ -86,15 +86,6 @@ def test_it_runs_as_many_sequences_at_once_as_it_is_told(spec, count):
     assert [len(group) for group in found] == [3]
 
 
-def test_sequences_that_run_at_once_all_find_a_cuda_graph():
-    assert at_once(None) == {}
-    assert at_once(512) == {"max_num_seqs": 512, "compilation_config": {}}
-    assert at_once(1024) == {
-        "max_num_seqs": 1024,
-        "compilation_config": {"max_cudagraph_capture_size": 1024},
-    }
-
-
 @here
 def test_a_start_that_fails_says_what_sets_its_memory(spec):
     with pytest.raises(EngineError, match=r"vLLM does not start on .*(?s:.)*max_model_len"):
@@ -161,10 +152,10 @@ def test_one_engine_of_a_process_sleeps(spec, generator, monkeypatch):
     cumem = import_module("vllm.device_allocator.cumem")
     allocator = cumem.CuMemAllocator()
     monkeypatch.setattr(cumem.CuMemAllocator, "instance", allocator)
-    free = vllm_process.may_sleep()
+    free = process.may_sleep()
     allocator.pointer_to_data[1] = cumem.AllocationData((0, 4096, 1, 0), "weights")
 
-    monkeypatch.setattr(generator, "may_sleep", vllm_process.may_sleep())
+    monkeypatch.setattr(generator, "may_sleep", process.may_sleep())
 
     assert free
     with pytest.raises(EngineError) as error:
@@ -177,9 +168,9 @@ help: let it be `resident`, or sample from one of the models in another pool\
 
 @here
 def test_an_untested_version_is_told_of(monkeypatch, caplog):
-    monkeypatch.setattr(vllm_process, "TESTED", ("0.1", "0.2"))
+    monkeypatch.setattr(process, "TESTED", ("0.1", "0.2"))
 
-    vllm_process.import_vllm()
+    process.import_vllm()
 
     assert "is untested; tested are 0.1 and 0.2" in caplog.text
 
@@ -217,7 +208,7 @@ def test_a_process_without_the_package_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "vllm", None)
 
     with pytest.raises(EngineError) as error:
-        vllm_process.import_vllm()
+        process.import_vllm()
 
     assert str(error.value) == snapshot("""\
 the engine `vllm` needs the package vllm: import of vllm halted; None in sys.modules

@@ -1,6 +1,6 @@
 """What takes weights inside of vLLM: an engine of its weight transfer API.
 
-vLLM's factory alone imports this file, by the name under which `vllm_transfer` has registered it.
+vLLM's factory alone imports this file, by the name under which `transfer` has registered it.
 """
 
 from collections.abc import Callable, Iterable
@@ -15,8 +15,8 @@ from vllm.model_executor.model_loader.reload import (
 )
 
 from flowrl.errors import EngineError
-from flowrl.runtime.engines.vllm_transfer import buckets
-from flowrl.runtime.engines.vllm_weights import repack_tied
+from flowrl.runtime.engines.vllm.transfer import buckets
+from flowrl.runtime.engines.vllm.weights import repack_tied
 
 
 @attrs.frozen

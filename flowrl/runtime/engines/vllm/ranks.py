@@ -18,7 +18,7 @@ from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 from torch.distributed import distributed_c10d as c10d
 
 from flowrl.errors import EngineError
-from flowrl.runtime.engines.vllm_process import own_world
+from flowrl.runtime.engines.vllm.process import own_world
 from flowrl.runtime.ranks.ranks import Ranks
 
 

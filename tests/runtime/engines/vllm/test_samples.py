@@ -6,7 +6,7 @@ from importlib.util import find_spec
 import pytest
 
 from flowrl.runtime.engine import Request, Sampling
-from flowrl.runtime.engines.vllm import VLLMGenerator
+from flowrl.runtime.engines.vllm.generator import VLLMGenerator
 from flowrl.runtime.model.models import ModelSpec
 from tests.train.conftest import make_model, make_tokenizer  # noqa: F401
 

@@ -10,24 +10,20 @@ from torch import Tensor
 
 from flowrl.errors import EngineError
 from flowrl.runtime.engine import Completion, Request, Sampling
-from flowrl.runtime.engines import vllm_adapter, vllm_transfer
-from flowrl.runtime.engines.vllm_adapter import Adapters
-from flowrl.runtime.engines.vllm_parts import parts_of
-from flowrl.runtime.engines.vllm_process import (
-    forget_rotations,
+from flowrl.runtime.engines.vllm.adapter import Adapters
+from flowrl.runtime.engines.vllm.parts import parts_of
+from flowrl.runtime.engines.vllm.process import (
     import_vllm,
     keep_groups,
     may_sleep,
-    own_threads,
     quiet,
     scratch,
     work_in,
 )
-from flowrl.runtime.engines.vllm_ranks import division, launched
-from flowrl.runtime.engines.vllm_samples import completion, parameters
-from flowrl.runtime.engines.vllm_transfer import Transfer
-from flowrl.runtime.engines.vllm_weights import own_tensors, readable, repack_tied
-from flowrl.runtime.known_engines import FACTS
+from flowrl.runtime.engines.vllm.samples import completion, parameters
+from flowrl.runtime.engines.vllm.start import KNOWN, at_once, check_dtype, start
+from flowrl.runtime.engines.vllm.transfer import Transfer
+from flowrl.runtime.engines.vllm.weights import own_tensors, readable, repack_tied
 from flowrl.runtime.model.models import (
     DTYPES,
     ModelSpec,
@@ -40,10 +36,6 @@ from flowrl.runtime.model.value_head import without_value_head
 from flowrl.runtime.ranks.ranks import ALONE, Ranks
 from flowrl.runtime.sampling.refusals import broken, check_prompts, check_sampling, limits_of
 from flowrl.runtime.sampling.stopping import Stops
-
-KNOWN = FACTS["vllm"]
-GRAPHS = 512
-"""Sequences that vLLM has CUDA graphs for by itself, if it may run as many."""
 
 
 class VLLMGenerator:
@@ -94,15 +86,15 @@ class VLLMGenerator:
         self.eager = on_cpu if enforce_eager is None else enforce_eager
         self.vllm = import_vllm()
         self.may_sleep = on_cpu or may_sleep()
-        self.llm = self._start(
-            **(vllm_adapter.settings(spec.lora) if spec.lora else vllm_transfer.settings()),
-            **division(ranks, on_cpu),
+        self.llm = start(
+            self.vllm,
+            spec,
+            ranks,
             **at_once(max_num_seqs),
             max_model_len=max_model_len,
             gpu_memory_utilization=gpu_memory_utilization,
             kv_cache_memory_bytes=None if cache is None else int(cache * 2**30),
             enforce_eager=self.eager,
-            enable_chunked_prefill=not on_cpu,  # a seeded sample can't be put off on a CPU
             enable_sleep_mode=not on_cpu and self.may_sleep,
         )
         self.scratch = scratch()
@@ -110,34 +102,6 @@ class VLLMGenerator:
         self.llm.llm_engine.output_processor.tokenizer = tokenizer
         self.transfer = Transfer(self.llm)
         self.adapters = Adapters(self.llm, self.outline, spec.path)
-
-    def _start(self, **given: Any) -> Any:
-        ranks, starting = self.ranks, f"starting vLLM on {self.spec.path}"
-        try:
-            with (
-                ranks.together(starting),
-                quiet(),
-                own_threads(),
-                launched(ranks, self.spec.device),
-            ):
-                forget_rotations()
-                return self.vllm.LLM(
-                    self.spec.path,
-                    dtype=self.spec.dtype,
-                    skip_tokenizer_init=True,
-                    generation_config="vllm",
-                    logprobs_mode="processed_logprobs",
-                    use_tqdm_on_load=False,
-                    **given,
-                )
-        except EngineError:
-            raise
-        except Exception as error:
-            raise EngineError(
-                f"vLLM does not start on `{self.spec.path}`: {error}",
-                hint="`max_model_len`, `kv_cache_gib` and `gpu_memory_utilization` of its table "
-                'say how much memory it takes; engine = "hf" runs other models',
-            ) from error
 
     def load(self, weights: Mapping[str, Tensor], version: int) -> None:
         """Copy new weights into vLLM's own tensors, or add an adapter; a value head is left out.
@@ -304,27 +268,3 @@ class VLLMGenerator:
                 'engine = "hf" samples without it',
             ) from error
         return made
-
-
-def check_dtype(spec: ModelSpec) -> None:
-    """Refuse a dtype that vLLM doesn't compute in, or has no kernels of adapters for on a GPU."""
-    hint = 'take engine = "hf", or another dtype'
-    if spec.dtype not in KNOWN.dtypes:
-        raise EngineError(
-            f"vLLM computes in {' or '.join(KNOWN.dtypes)}; `{spec.path}` is to be in {spec.dtype}",
-            hint=hint,
-        )
-    if spec.lora and spec.device != "cpu" and spec.dtype not in KNOWN.adapter_dtypes:
-        raise EngineError(
-            f"on a GPU vLLM computes adapters in {' or '.join(KNOWN.adapter_dtypes)}; `{spec.path}`"
-            f" with one is to be in {spec.dtype}",
-            hint=hint,
-        )
-
-
-def at_once(count: int | None) -> dict[str, Any]:
-    """Return vLLM's settings for so many sequences at once."""
-    if count is None:
-        return {}
-    graphs = {"max_cudagraph_capture_size": count} if count > GRAPHS else {}
-    return {"max_num_seqs": count, "compilation_config": graphs}

@@ -6,7 +6,7 @@ from inline_snapshot import snapshot
 from torch import nn
 
 from flowrl.errors import EngineError
-from flowrl.runtime.engines.vllm_weights import own_tensors
+from flowrl.runtime.engines.vllm.weights import own_tensors
 
 
 def holding(**tensors):

@@ -12,14 +12,12 @@ from flowrl.errors import EngineError
 from flowrl.runtime.model.lora import Lora, save_adapter
 
 
-def settings(lora: Lora | None) -> dict[str, Any]:
-    """Return what vLLM is started with for an adapter; nothing if there is none.
+def settings(lora: Lora) -> dict[str, Any]:
+    """Return what vLLM is started with for an adapter.
 
     Raises:
         EngineError: vLLM has no room for one of that rank.
     """
-    if lora is None:
-        return {}
     ranks = sorted(get_args(import_module("vllm.config.lora").MaxLoRARanks))
     room = next((rank for rank in ranks if rank >= lora.rank), None)
     if room is None:
