@@ -133,8 +133,8 @@ class Host:
         readers: how each role reads completions whose tokenizer is not its own.
         score: calls reward functions.
         drop_failed: drop the group of a failed reward; else it scores 0.
-        sequences_per_block: for each role, how many sequences a generator computes together; None
-            for all of a worker's.
+        sequences_per_block: for each role, how many sequences a generator computes together; all of
+            a worker's if None, or not given.
         seed: of the run.
         step: the number of this step.
         cursors: the place in the data of each input.

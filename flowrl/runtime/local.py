@@ -8,14 +8,14 @@ import attrs
 import torch
 
 from flowrl.errors import EngineError
-from flowrl.ir.graph import Graph, Value
-from flowrl.ops.model import Generate
+from flowrl.ir.graph import Graph
 from flowrl.ops.uses import Uses, tokenizing_role, uses_of
 from flowrl.runtime.engine import Generator, Sampling, load
 from flowrl.runtime.graph.reading import reader_of
 from flowrl.runtime.host import Host, Resident
+from flowrl.runtime.known_engines import FACTS
 from flowrl.runtime.model.models import ModelSpec
-from flowrl.runtime.ranks.edges import group_name, layout_of
+from flowrl.runtime.ranks.member import Member
 from flowrl.runtime.ranks.ranks import ALONE, Fsdp2, Ranks
 from flowrl.runtime.training.schedule import TrainerOptions
 
@@ -46,45 +46,11 @@ class RoleSetup:
     generator_options: Mapping[str, object] = attrs.field(factory=dict)
     generator_device: str | None = None
     sampling: Sampling = attrs.field(factory=Sampling)
-    sequences_per_block: int | None = 64
+    sequences_per_block: int | None = FACTS["hf"].sequences
     trainer: str = "torch"
     options: TrainerOptions = attrs.field(factory=TrainerOptions)
     fsdp: Fsdp2 | None = None
     shares: bool = False
-
-
-@attrs.frozen
-class Seat:
-    """Which part of a graph a process has.
-
-    Attributes:
-        pool: that of this pool.
-        lead: whether it has the pool's values.
-        groups: its places among workers that do something together, by name; see `Group`.
-    """
-
-    pool: str
-    lead: bool
-    groups: Mapping[str, Ranks] = attrs.field(factory=dict)
-
-    @property
-    def ranks(self) -> Ranks:
-        """It and those that run the pool's models with it."""
-        return self.groups.get(self.pool, ALONE)
-
-    def replica(self, uses: Uses) -> Ranks:
-        """Return it and those that sample from a model together."""
-        nodes = (n for n in uses.nodes if isinstance(n.op, Generate) and n.pool == self.pool)
-        layout = next(layout_of(node.args[0]) for node in nodes)
-        return self.groups.get(group_name(self.pool, layout), ALONE)
-
-    def keeps(self, model: Value) -> bool:
-        """Whether a model lives here between steps."""
-        return self.lead and model.pool == self.pool
-
-    def samples(self, uses: Uses) -> bool:
-        """Whether a role is sampled from here."""
-        return any(isinstance(n.op, Generate) and n.pool == self.pool for n in uses.nodes)
 
 
 def load_models(
@@ -92,7 +58,7 @@ def load_models(
     roles: Mapping[str, RoleSetup],
     tokenizers: Mapping[str, Any],
     host: Host,
-    seat: Seat | None = None,
+    member: Member | None = None,
 ) -> None:
     """Load what the graph uses into `host`: a trainer or a scorer a role, and generators.
 
@@ -101,7 +67,7 @@ def load_models(
         roles: what each role loads.
         tokenizers: by role.
         host: gets them.
-        seat: which part this process has; all of it if not given.
+        member: which part this process has; all of it if not given.
 
     Raises:
         EngineError: a role isn't set up, or its model can't be loaded.
@@ -111,11 +77,11 @@ def load_models(
         if role not in roles:
             raise EngineError(f"the graph uses `{role}`, for which no model is given")
         setup = roles[role]
-        if seat is None or seat.keeps(graph.input(role)):
-            ranks = seat.ranks if seat else ALONE
+        if member is None or member.keeps(graph.input(role)):
+            ranks = member.ranks if member else ALONE
             _load_model(uses, setup, tokenizers, tokenizing_role(graph), host, ranks)
-        if uses.generates if seat is None else seat.samples(uses):
-            replica = seat.replica(uses) if seat else ALONE
+        if uses.generates if member is None else member.samples(uses):
+            replica = member.replica(uses) if member else ALONE
             generators[role] = load_generator(setup, tokenizers[role], replica)
             host.room.admit(generators[role], role, "generate")
         sampling[role], host.sequences_per_block[role] = setup.sampling, setup.sequences_per_block
@@ -142,7 +108,7 @@ def load_judges(
     tokenizers: Mapping[str, Any],
     host: Host,
     lender: Host,
-    seat: Seat | None = None,
+    member: Member | None = None,
 ) -> None:
     """Let `host` have the models that only give rewards: those of a lender, else its own.
 
@@ -152,16 +118,16 @@ def load_judges(
         tokenizers: by role.
         host: gets them.
         lender: a host that may have some by the same names.
-        seat: which part of the graph this process has; all of it if not given.
+        member: which part of the graph this process has; all of it if not given.
 
     Raises:
         EngineError: a model can't be loaded.
     """
     for role, uses in uses_of(graph).items():
-        if uses.reads_tokens or not (seat is None or seat.keeps(graph.input(role))):
+        if uses.reads_tokens or not (member is None or member.keeps(graph.input(role))):
             continue
         if role not in lender.models:
-            ranks = seat.ranks if seat else ALONE
+            ranks = member.ranks if member else ALONE
             _load_model(uses, roles[role], tokenizers, tokenizing_role(graph), host, ranks)
             continue
         host.models[role] = lender.models[role]

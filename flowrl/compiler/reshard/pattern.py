@@ -19,7 +19,7 @@ class Hop:
 
 
 @attrs.frozen
-class Seat:
+class Position:
     """Where a rank stands in a flow.
 
     Attributes:
@@ -52,12 +52,12 @@ class Flow:
     direct: int
     turn: int
 
-    def hops(self, bundle: int, seat: Seat | None = None) -> Iterator[Hop]:
+    def hops(self, bundle: int, position: Position | None = None) -> Iterator[Hop]:
         """Yield who sends to whom, for the `bundle`-th of the bundles.
 
-        With a rank's seat, these are all hops that it takes part in, and few others.
+        With a rank's position, these are all hops that it takes part in, and few others.
         """
-        for place in self._places(bundle, seat) if seat else range(len(self.takers)):
+        for place in self._places(bundle, position) if position else range(len(self.takers)):
             first, group = self._first(place, bundle), self.takers[place]
             turn, number = bundle * self.direct + place, place // self.direct
             source = self.sources[turn % len(self.sources)]
@@ -66,12 +66,12 @@ class Flow:
             yield Hop(source, first, number)
             yield from (Hop(first, other, number + 1) for other in group if other != first)
 
-    def seat(self, rank: int) -> Seat | None:
+    def position(self, rank: int) -> Position | None:
         """Return where a rank stands that may send or get the slice."""
         if rank in self.sources:
-            return Seat(turn=self.sources.index(rank))
+            return Position(turn=self.sources.index(rank))
         places = (place for place, group in enumerate(self.takers) if rank in group)
-        return next((Seat(place=place) for place in places), None)
+        return next((Position(place=place) for place in places), None)
 
     @property
     def passed_on(self) -> int:
@@ -83,12 +83,12 @@ class Flow:
         group = self.takers[place]
         return group[(self.turn + bundle) % len(group)]
 
-    def _places(self, bundle: int, seat: Seat) -> Iterable[int]:
+    def _places(self, bundle: int, position: Position) -> Iterable[int]:
         """Return which groups a rank may send to, and in which it is."""
-        if seat.place is not None:
-            return range(len(self.takers))[seat.place :: self.direct][:2]
+        if position.place is not None:
+            return range(len(self.takers))[position.place :: self.direct][:2]
         count = len(self.sources)
-        mine = (seat.turn - bundle * self.direct) % count
+        mine = (position.turn - bundle * self.direct) % count
         return range(mine, min(self.direct, len(self.takers)), count)
 
 
@@ -134,9 +134,9 @@ class Pattern:
     copies: tuple[Copy, ...]
     aliases: tuple[Alias, ...]
 
-    def flows_of(self, rank: int | None) -> tuple[tuple[Flow, Seat | None], ...]:
-        """Return the flows that concern a rank and its seat in each, or all flows."""
+    def flows_of(self, rank: int | None) -> tuple[tuple[Flow, Position | None], ...]:
+        """Return the flows that concern a rank and its position in each, or all flows."""
         if rank is None:
             return tuple((flow, None) for flow in self.flows)
-        seats = ((flow, flow.seat(rank)) for flow in self.flows)
-        return tuple((flow, seat) for flow, seat in seats if seat)
+        positions = ((flow, flow.position(rank)) for flow in self.flows)
+        return tuple((flow, position) for flow, position in positions if position)

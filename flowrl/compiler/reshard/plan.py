@@ -76,9 +76,9 @@ class ReshardPlan:
         """Yield what goes over links; with a rank, what it sends or gets."""
         flows = {pattern: pattern.flows_of(rank) for pattern in self.patterns}
         for pattern, index, names in self.turns():
-            for flow, seat in flows[pattern]:
+            for flow, position in flows[pattern]:
                 name, size = names[flow.parameter], elements(flow.box) * self.sent_bytes
-                for hop in flow.hops(index, seat):
+                for hop in flow.hops(index, position):
                     if rank is None or rank in (hop.source, hop.destination):
                         yield Send(hop.source, hop.destination, name, flow.box, size, hop.number)
 

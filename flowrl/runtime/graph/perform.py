@@ -53,7 +53,7 @@ def asked(
     prompts = [row.tolist() for row in context.rows()]
     seeds = it.host.row_seeds(rows, op.number, *path)
     requests = [Request(p, s, op.n) for p, s in zip(prompts, seeds, strict=True)]
-    return blocks(requests, it.host.sequences_per_block.get(handle.resident.role, 64), workers)
+    return blocks(requests, it.host.sequences_per_block.get(handle.resident.role), workers)
 
 
 def answers(

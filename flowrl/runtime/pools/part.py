@@ -15,12 +15,13 @@ from flowrl.runtime.graph.interpret import Interpreter
 from flowrl.runtime.graph.reported import reported
 from flowrl.runtime.graph.segments import Segment, inner_graphs, segments
 from flowrl.runtime.host import Handle, Host, Resident, ScoreFunction
-from flowrl.runtime.local import Seat, load_generator, load_judges, load_models, pin_threads
+from flowrl.runtime.local import load_generator, load_judges, load_models, pin_threads
 from flowrl.runtime.measures import Measures
 from flowrl.runtime.model.models import DTYPES
 from flowrl.runtime.pools.channels import Gone
 from flowrl.runtime.pools.job import Loan, Setup
 from flowrl.runtime.ranks.edges import Edge
+from flowrl.runtime.ranks.member import Member
 from flowrl.runtime.ranks.ranks import Ranks
 from flowrl.runtime.ranks.way import Way
 from flowrl.runtime.reshard import Wire
@@ -76,12 +77,14 @@ class Part:
         return Handle(arrived, version)
 
 
-def load_part(setup: Setup, seat: Seat, score: ScoreFunction | None, lender: Host | None) -> Part:
+def load_part(
+    setup: Setup, member: Member, score: ScoreFunction | None, lender: Host | None
+) -> Part:
     """Load the models of a plan that this worker has.
 
     Args:
         setup: the plan, and what each role loads.
-        seat: which part is this worker's.
+        member: which part is this worker's.
         score: calls the reward functions, where they are.
         lender: has the model of `setup.loan`, if that is given.
 
@@ -94,25 +97,27 @@ def load_part(setup: Setup, seat: Seat, score: ScoreFunction | None, lender: Hos
     pool = next(pool for pool in given.pools if pool.name == setup.pool)
     host = Host(seed=setup.seed, score=score, drop_failed=setup.drop_failed)
     if setup.loan and lender:
-        _borrow(setup, setup.loan, graph, host, lender, seat)
+        _borrow(setup, setup.loan, graph, host, lender, member)
     else:
         host.room = Room(pool)
-        load_models(graph, setup.roles, setup.tokenizers, host, seat)
+        load_models(graph, setup.roles, setup.tokenizers, host, member)
     walked = tuple(tuple(segments(inner)) for inner in inner_graphs(graph))
-    ways = {edge: _way(edge, setup, seat) for edge in sorted(setup.legs, key=str)}
-    return Part(walked, Interpreter(host, Measures(graph), reported(graph)), seat.ranks, ways)
+    ways = {edge: _way(edge, setup, member) for edge in sorted(setup.legs, key=str)}
+    return Part(walked, Interpreter(host, Measures(graph), reported(graph)), member.ranks, ways)
 
 
-def _borrow(setup: Setup, loan: Loan, graph: Graph, host: Host, lender: Host, seat: Seat) -> None:
+def _borrow(
+    setup: Setup, loan: Loan, graph: Graph, host: Host, lender: Host, member: Member
+) -> None:
     """Let a host have the engine that samples from a lender's model, and score with its models."""
     role = loan.name
     own, uses = setup.roles[role], uses_of(graph)[role]
     host.room = lender.room
-    load_judges(graph, setup.roles, setup.tokenizers, host, lender, seat)
-    if seat.samples(uses):
+    load_judges(graph, setup.roles, setup.tokenizers, host, lender, member)
+    if member.samples(uses):
         made = lender.generators.get(loan.role)
         if not made:
-            made = load_generator(own, setup.tokenizers[role], seat.replica(uses))
+            made = load_generator(own, setup.tokenizers[role], member.replica(uses))
             host.room.admit(made, loan.role, "generate")
         host.generators = {role: made}
         host.loaded, host.shared = lender.loaded, lender.shared
@@ -120,9 +125,9 @@ def _borrow(setup: Setup, loan: Loan, graph: Graph, host: Host, lender: Host, se
     host.sequences_per_block = {role: own.sequences_per_block}
 
 
-def _way(edge: Edge, setup: Setup, seat: Seat) -> Way:
+def _way(edge: Edge, setup: Setup, member: Member) -> Way:
     """Return an edge as this worker takes it; all of its workers ask in the same order."""
-    ranks = seat.groups[edge.ends]
+    ranks = member.groups[edge.ends]
     wire = _wire(edge, setup, ranks)
     ranks.sum([torch.zeros(1, device=wire.device)])  # nccl connects all before it sends
     return Way(edge, setup.legs[edge], wire, ranks, setup.check_every)

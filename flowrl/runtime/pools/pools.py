@@ -98,7 +98,9 @@ def started(spec: RaySpec) -> Iterator[Pools]:
         for pool in spec.pools:
             groups.append(placement_group([pool.bundle] * pool.workers, strategy="PACK"))
         _wait(groups, spec.pools)
-        pools = {p.name: seats(p, group) for p, group in zip(spec.pools, groups, strict=True)}
+        pools = {
+            p.name: start_workers(p, group) for p, group in zip(spec.pools, groups, strict=True)
+        }
         lines += [line for pool in pools.values() for line in pool]
         _greet(lines)
         yield pools
@@ -152,7 +154,7 @@ def check_resources(pools: Sequence[PoolSize], present: Mapping[str, float], the
         )
 
 
-def seats(pool: PoolSize, group: PlacementGroup) -> list[RayLine]:
+def start_workers(pool: PoolSize, group: PlacementGroup) -> list[RayLine]:
     """Start the workers of a pool, in the order of machines; they may not be up yet."""
     machines = ray.util.placement_group_table(group)["bundles_to_node_id"]
     order = by_machine([machines[bundle] for bundle in range(pool.workers)], pool.together)

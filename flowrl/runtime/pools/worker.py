@@ -16,7 +16,6 @@ from flowrl.ir.graph import Node, Value
 from flowrl.ops.model import ModelOp
 from flowrl.runtime.graph import perform
 from flowrl.runtime.host import Handle, Path, Resident
-from flowrl.runtime.local import Seat
 from flowrl.runtime.pools import channels
 from flowrl.runtime.pools.channels import Box
 from flowrl.runtime.pools.failures import Failure, told
@@ -25,6 +24,7 @@ from flowrl.runtime.pools.lines import Given, worker_name
 from flowrl.runtime.pools.part import Part, load_part
 from flowrl.runtime.ranks import ranks
 from flowrl.runtime.ranks.edges import Edge
+from flowrl.runtime.ranks.member import Member
 from flowrl.runtime.ranks.ranks import ALONE, Ranks
 from flowrl.runtime.rows.rows import Cursor, fields
 from flowrl.runtime.rows.shares import send_list, shares
@@ -116,9 +116,9 @@ class Worker:
     def load(self, plan: str, setup: Setup, lead: bool) -> None:
         """Load this worker's part of a plan, under a name; `lead` has the pool's values."""
         score = self.rewards.score(plan) if self.rewards else None
-        seat = Seat(setup.pool, lead, self.groups)
+        member = Member(setup.pool, lead, self.groups)
         lender = self.parts[setup.loan.plan].host if setup.loan else None
-        self.parts[plan] = load_part(setup, seat, score, lender)
+        self.parts[plan] = load_part(setup, member, score, lender)
 
     def model(self, plan: str, role: str, name: str, result: int) -> None:
         """Keep the model of a role as a value, under the role's name in the plan that reads it."""
