@@ -2,6 +2,7 @@
 
 from flowrl.compiler.cluster import Cluster
 from flowrl.config.adapters import adapted
+from flowrl.config.placement import on_gpu
 from flowrl.config.run_file import RunFile
 from flowrl.config.types import as_toml
 from flowrl.errors import RunFileError
@@ -60,11 +61,6 @@ def _check_dtype(run: RunFile, role: str) -> None:
             where=run.where(f"models.{role}.lora"),
             hint=f'set `models.{role}.dtype = "{known[0]}"`, or `engine = "hf"`',
         )
-
-
-def on_gpu(run: RunFile, cluster: Cluster, role: str, use: str) -> bool:
-    """Whether a use of a role lives on a GPU: its pool has some, and they aren't emulated."""
-    return run.cluster.num_gpus is None and cluster.gpus_of(role, use) > 0
 
 
 def shared_bases(graph: Graph) -> list[str]:

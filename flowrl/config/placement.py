@@ -1,13 +1,19 @@
-"""What a run file says of layouts and machines, held against its pools."""
+"""What a run file says of GPUs, layouts and machines, held against its pools."""
 
 from collections.abc import Iterator
 
+from flowrl.compiler.cluster import Cluster
 from flowrl.compiler.hardware import Machines
 from flowrl.config.schema import PoolSpec, Tables
 from flowrl.config.structure import KeyPath, Problem
 from flowrl.errors import RunFileError, nearest
 from flowrl.ir.layout import Layout
 from flowrl.ops.uses import USES
+
+
+def on_gpu(tables: Tables, cluster: Cluster, role: str, use: str) -> bool:
+    """Whether a use of a role lives on a GPU: its pool has some, and they aren't emulated."""
+    return not tables.cluster.emulates and cluster.gpus_of(role, use) > 0
 
 
 def gpus_fit(tables: Tables) -> Iterator[Problem]:

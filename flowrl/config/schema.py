@@ -190,6 +190,11 @@ class ClusterTable:
     pools: dict[str, PoolSpec] = attrs.field(factory=dict)
     """The pools, by a name of your choice."""
 
+    @property
+    def emulates(self) -> bool:
+        """Whether the pools' GPUs are emulated, and all is computed on CPUs."""
+        return self.num_gpus is not None
+
 
 @attrs.frozen
 class RewardTable:

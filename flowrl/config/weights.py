@@ -79,8 +79,8 @@ class Placed:
         cluster, ray = cluster_of(run), run.cluster.executor == "ray"
         specs = {pool.name: run.cluster.pools.get(pool.name, PoolSpec()) for pool in cluster.pools}
         workers = {name: spec.workers if ray else 1 for name, spec in specs.items()}
-        real = run.cluster.num_gpus is None
-        gpus = frozenset(name for name, spec in specs.items() if spec.gpus and real)
+        real = not run.cluster.emulates
+        gpus = frozenset(pool.name for pool in cluster.pools if pool.gpus and real)
         shapes = {role: shape_of(run, role) for role in run.roles}
         return cls(graph, cluster, workers, gpus, ray, shapes)
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import attrs
 
-from flowrl.config.bases import on_gpu
 from flowrl.config.check import check_run, cluster_of, trace_run
+from flowrl.config.placement import on_gpu
 from flowrl.config.run_file import RunFile
 from flowrl.config.schema import OptimizerSettings
 from flowrl.config.weights import How, Placed, syncs
