@@ -15,9 +15,11 @@ from statistics import median
 import flowrl as fl
 from flowrl import ops
 from flowrl.compiler.cluster import Cluster
+from flowrl.config.planned import plan_run
+from flowrl.config.run_file import load_run_file
 from flowrl.ir.plan import Pool
 from flowrl.ir.program import Program
-from flowrl.report.plan import planned, settings, traced_and_planned
+from flowrl.report.plan import settings
 from flowrl.simulate import simulate
 
 PLANS = Path(__file__).resolve().parents[1] / "examples" / "plan"
@@ -100,7 +102,7 @@ def searches() -> None:
     for cluster in ("8x8xH100", "128x8xH100"):
         sets = (*settings(cluster, "256:600/2048"), *(LARGE if "128" in cluster else ()))
         start = time.process_time()
-        plan = planned(str(PLANS / "ppo.toml"), sets)
+        _, plan = plan_run(load_run_file(str(PLANS / "ppo.toml"), sets))
         took = time.process_time() - start
         print(f"{cluster:11} {took:6.1f}s {plan.found.seconds:6.1f}s", flush=True)
 
@@ -108,7 +110,7 @@ def searches() -> None:
 def simulator() -> None:
     """Simulate 20 steps of PPO on 1,024 GPUs; the goal is 30 seconds."""
     sets = (*settings("128x8xH100", "256:600/4096"), *LARGE)
-    traced, plan = traced_and_planned(str(PLANS / "ppo.toml"), sets)
+    traced, plan = plan_run(load_run_file(str(PLANS / "ppo.toml"), sets))
     start = time.process_time()
     done = simulate(plan, traced.inputs, 20)
     took = time.process_time() - start

@@ -31,9 +31,14 @@ class Uses:
         return bool(self.kinds - {"generate"})
 
     @property
+    def sampling(self) -> tuple[Node, ...]:
+        """The ops that sample from it, or from a copy of it."""
+        return tuple(node for node in self.nodes if isinstance(node.op, Generate))
+
+    @property
     def generates(self) -> bool:
         """Whether it is sampled from."""
-        return any(isinstance(node.op, Generate) for node in self.nodes)
+        return bool(self.sampling)
 
     @property
     def kinds(self) -> frozenset[str]:

@@ -17,7 +17,6 @@ from flowrl.errors import RunFileError
 from flowrl.report.actions import order_lines, residency_lines
 from flowrl.report.columns import seconds, size, table
 from flowrl.report.placement import pool_lines
-from flowrl.stages import Traced
 
 BAR = 40
 """Characters of a GPU's whole memory."""
@@ -45,7 +44,7 @@ SPENT = {
 
 
 def plan_text(file: str, sets: Sequence[str]) -> str:
-    """Return the plan of a run file.
+    """Return the plan of a run file; models aren't loaded, and no GPU is needed.
 
     Args:
         file: the run file.
@@ -64,7 +63,7 @@ def plan_json(file: str, sets: Sequence[str]) -> str:
     Raises:
         FlowrlError: as `plan_text`.
     """
-    traced, plan = traced_and_planned(file, sets)
+    traced, plan = plan_run(load_run_file(file, sets))
     predicted = forecast(plan).as_data()
     return emit(
         plan.graph,
@@ -106,16 +105,6 @@ def settings(
             text = f"{{ mean = {mean}, max = {most} }}" if most else mean
             sets.append(f"workload.{name}_tokens={text}")
     return tuple(sets)
-
-
-def planned(file: str, sets: Sequence[str]) -> Planned:
-    """Plan a run file; models aren't loaded, and no GPU is needed."""
-    return traced_and_planned(file, sets)[1]
-
-
-def traced_and_planned(file: str, sets: Sequence[str]) -> tuple[Traced, Planned]:
-    """Return the program of a run file as traced, and its plan."""
-    return plan_run(load_run_file(file, sets))
 
 
 def plan_lines(run: RunFile, plan: Planned) -> Iterator[str]:

@@ -5,8 +5,9 @@ from math import inf
 from pathlib import Path
 
 from flowrl.compiler.planning import Planned
+from flowrl.config.planned import plan_run
+from flowrl.config.run_file import load_run_file
 from flowrl.errors import DataError, RunFileError
-from flowrl.report.plan import traced_and_planned
 from flowrl.simulate import RESTART, Failures, Simulation, simulate
 from flowrl.simulate.perfetto import write_trace
 
@@ -40,7 +41,7 @@ def simulation_text(
         FlowrlError: the run file or its program is wrong, nothing fits, or a number is.
     """
     _check(steps, failures, restart)
-    traced, plan = traced_and_planned(file, sets)
+    traced, plan = plan_run(load_run_file(file, sets))
     failing = Failures(failures * HOUR, restart) if failures else None
     if failing is not None:
         _check_ends(plan, failing)

@@ -2,7 +2,6 @@
 
 import re
 from itertools import groupby
-from pathlib import Path
 
 import attrs
 import pytest
@@ -17,10 +16,9 @@ from flowrl.compiler.search import Bytes, Constraints, search
 from flowrl.compiler.tasks import Seat, Task
 from flowrl.errors import ProgramError
 from flowrl.ir.action import Does
-from flowrl.report.plan import planned
 from flowrl.report.plan import settings as given_by
+from tests.report.conftest import example, planned
 
-EXAMPLES = Path(__file__).parents[2] / "examples" / "plan"
 LEAVES = {Does.SLEEP, Does.OFFLOAD, Does.DROP}
 USES = {"train": "update", "generate": "generate", "score": "logprobs"}
 
@@ -147,7 +145,7 @@ def test_a_seat_alone_in_its_pool_only_gets_weights(step):
 
 
 def ppo(*sets):
-    return planned(str(EXAMPLES / "ppo.toml"), (*given_by("8xH100", None), *sets))
+    return planned(example("ppo"), (*given_by("8xH100", None), *sets))
 
 
 def with_residencies(plan, **kinds):

@@ -4,7 +4,6 @@ import json
 import subprocess
 import sys
 import tomllib
-from pathlib import Path
 
 import pytest
 from inline_snapshot import external_file, snapshot
@@ -14,9 +13,9 @@ from flowrl.errors import FlowrlError, ProgramError
 from flowrl.ir.action import Does
 from flowrl.ir.plan import Plan
 from flowrl.ir.printer import text as printed
-from flowrl.report.plan import plan_difference, plan_json, plan_text, planned, settings
+from flowrl.report.plan import plan_difference, plan_json, plan_text, settings
+from tests.report.conftest import EXAMPLES, example, planned
 
-EXAMPLES = Path(__file__).parents[2] / "examples" / "plan"
 SMALL = tuple(
     f'models.{role}.path="Qwen/Qwen2.5-1.5B"' for role in ("policy", "reference", "critic")
 )
@@ -26,10 +25,6 @@ CLUSTERS = {
     "4x8xA100": "4x8xA100-80G",
     "mixed": "8xH100 + 8xA100-80G",
 }
-
-
-def example(name):
-    return str(EXAMPLES / f"{name}.toml")
 
 
 def small(name):

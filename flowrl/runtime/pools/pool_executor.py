@@ -8,7 +8,6 @@ from typing import Any
 from flowrl.ir.graph import Graph
 from flowrl.ir.program import Input, Kind
 from flowrl.ir.types import DType, f32
-from flowrl.ops.model import Generate
 from flowrl.ops.uses import uses_of
 from flowrl.runtime.executor import Step, metrics_of
 from flowrl.runtime.graph.carry import (
@@ -132,8 +131,7 @@ class PoolExecutor:
 
     def versions(self, role: str, carry: Carry) -> tuple[int, int]:
         """Return the version of a role that its generator has, and that of a carry."""
-        uses = uses_of(self.graph)[role]
-        pool = next(node.pool for node in uses.nodes if isinstance(node.op, Generate))
+        pool = uses_of(self.graph)[role].sampling[0].pool
         loaded = self.controller.ask(self.pools[pool][0], "loaded", self.name, role)
         return loaded, self.controller.number(attrgetter("version"), carry[role])
 

@@ -12,7 +12,6 @@ from flowrl.errors import EngineError
 from flowrl.ir.graph import Graph
 from flowrl.ir.layout import Layout
 from flowrl.ir.plan import Plan, functions_of
-from flowrl.ops.model import Generate
 from flowrl.ops.uses import uses_of
 from flowrl.runtime.pools.channels import RayReplies
 from flowrl.runtime.pools.controller import Controller
@@ -152,7 +151,7 @@ def drops_of(plan: Plan, graph: Graph) -> set[tuple[str, str]]:
     """Return the pools and roles of generators that drop weights while other models work."""
     pools, found = {pool.name: pool for pool in plan.pools}, set()
     for role, uses in uses_of(graph).items():
-        for pool in {n.pool for n in uses.nodes if isinstance(n.op, Generate)}:
+        for pool in {node.pool for node in uses.sampling}:
             if pools[pool].residency_of(role, "generate") == "drop":
                 found.add((pool, role))
     return found

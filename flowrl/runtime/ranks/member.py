@@ -5,7 +5,6 @@ from collections.abc import Mapping
 import attrs
 
 from flowrl.ir.graph import Value
-from flowrl.ops.model import Generate
 from flowrl.ops.uses import Uses
 from flowrl.runtime.ranks.edges import group_name, layout_of
 from flowrl.runtime.ranks.ranks import ALONE, Ranks
@@ -32,8 +31,8 @@ class Member:
 
     def replica(self, uses: Uses) -> Ranks:
         """Return it and those that sample from a model together."""
-        nodes = (n for n in uses.nodes if isinstance(n.op, Generate) and n.pool == self.pool)
-        layout = next(layout_of(node.args[0]) for node in nodes)
+        nodes = (node for node in uses.sampling if node.pool == self.pool)
+        layout = layout_of(next(nodes).args[0])
         return self.groups.get(group_name(self.pool, layout), ALONE)
 
     def keeps(self, model: Value) -> bool:
@@ -42,4 +41,4 @@ class Member:
 
     def samples(self, uses: Uses) -> bool:
         """Whether a role is sampled from here."""
-        return any(isinstance(n.op, Generate) and n.pool == self.pool for n in uses.nodes)
+        return any(node.pool == self.pool for node in uses.sampling)
