@@ -71,7 +71,7 @@ class Widths:
 
 
 @attrs.frozen
-class Beside:
+class AdapterWidths:
     """What an adapter has beside one layer, on average over the layers; nothing without one.
 
     Attributes:
@@ -87,9 +87,9 @@ class Beside:
     outputs: float = 0.0
 
     @classmethod
-    def of(cls, adapter: AdapterShape | None) -> "Beside":
+    def of(cls, adapter: AdapterShape | None) -> "AdapterWidths":
         """Return what an adapter has beside a layer."""
-        return _beside(adapter) if adapter else cls()
+        return _average(adapter) if adapter else cls()
 
     def travelled(self, *, compiled: bool) -> float:
         """Return the bytes of a token that its forward pass reads and writes.
@@ -118,11 +118,11 @@ class Beside:
 
 
 @cache
-def _beside(adapter: AdapterShape) -> Beside:
+def _average(adapter: AdapterShape) -> AdapterWidths:
     inside = [p for p in adapter.parameters() if p.layer is not None]
     low = [p for p in inside if ".lora_A." in p.name]
     inputs, every = sum(p.shape[1] for p in low), sum(sum(p.shape) for p in inside)
     outputs = every - inputs - 2 * adapter.rank * len(low)
-    return Beside(
+    return AdapterWidths(
         len(low) / adapter.layers, adapter.rank, inputs / adapter.layers, outputs / adapter.layers
     )

@@ -4,7 +4,7 @@ from math import ceil
 
 import attrs
 
-from flowrl.compiler.cost.activations import LOGIT_TRAVEL, Beside, Widths
+from flowrl.compiler.cost.activations import LOGIT_TRAVEL, AdapterWidths, Widths
 from flowrl.compiler.cost.rank import BF16, Rank
 from flowrl.compiler.cost.spent import Spent
 from flowrl.compiler.cost.weights import layer_count
@@ -12,7 +12,7 @@ from flowrl.compiler.cost.weights import layer_count
 BACKWARD, HOOKS = 3.5, 2.3
 """What Python launches for a layer's backward pass, and FSDP's hooks, in forward passes."""
 
-BESIDE, BESIDE_BACKWARD = 0.13, 0.27
+ADAPTER, ADAPTER_BACKWARD = 0.13, 0.27
 """What it launches beside them for one linear layer's adapter: as kernels were counted, of a llama
 layer under autocast (tests/compiler/cost/test_adapters.py); none was timed."""
 
@@ -65,7 +65,7 @@ def forward_pass(batch: Batch, rank: Rank) -> Spent:
     every, _ = operations(batch, rank)
     each = batch.tokens / batch.microbatches
     travelled = Widths.of(shape, layout).travelled(compiled=compiled)
-    travelled += Beside.of(rank.adapter).travelled(compiled=compiled)
+    travelled += AdapterWidths.of(rank.adapter).travelled(compiled=compiled)
     moved = batch.tokens * rank.layers * travelled
     if shape.head in ("lm", "lm+value"):
         moved += batch.targets * LOGIT_TRAVEL * shape.vocab / parts
@@ -87,7 +87,7 @@ def backward_pass(batch: Batch, rank: Rank) -> Spent:
     once, (every, fixed) = forward_pass(batch, rank), operations(batch, rank)
     parts, reads = rank.layout.tp * rank.layout.pp, 1 if rank.adapter else 2
     compute = (2 * every - fixed) / parts / rank.flops
-    beside = Beside.of(rank.adapter)
+    beside = AdapterWidths.of(rank.adapter)
     less = 2 * beside.travelled(compiled=rank.settings.compiled) - beside.returned
     return Spent(
         compute=max(compute, reads * weights_seconds(batch, rank)),
@@ -103,7 +103,7 @@ def operations(batch: Batch, rank: Rank) -> tuple[float, float]:
     """
     shape = rank.shape
     inside = batch.tokens * shape.body_flops + batch.targets * shape.head_flops
-    beside = batch.tokens * rank.beside_flops
+    beside = batch.tokens * rank.adapter_flops
     every = inside + beside + batch.pairs * shape.attention_flops
     return every, inside if rank.adapter else 0.0
 
@@ -132,8 +132,8 @@ def launches_of(rank: Rank, forwards: int = 1, *, backward: bool = False) -> flo
     compiled, half; FSDP's hooks add 2.3 to each pass.
     """
     passes = forwards + (backward and rank.settings.checkpointing)
-    adapters = Beside.of(rank.adapter).count
-    forth, back = 1.0 + BESIDE * adapters, BACKWARD + BESIDE_BACKWARD * adapters
+    adapters = AdapterWidths.of(rank.adapter).count
+    forth, back = 1.0 + ADAPTER * adapters, BACKWARD + ADAPTER_BACKWARD * adapters
     kernels = (passes * forth + back * backward) * (0.5 if rank.settings.compiled else 1.0)
     return kernels + HOOKS * (passes + backward) * (rank.layout.fsdp > 1)
 

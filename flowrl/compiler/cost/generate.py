@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import attrs
 
-from flowrl.compiler.cost.activations import Beside, Widths
+from flowrl.compiler.cost.activations import AdapterWidths, Widths
 from flowrl.compiler.cost.cache import at_once, sharing, token_bytes
 from flowrl.compiler.cost.rank import BF16, Rank
 from flowrl.compiler.cost.spent import Spent
@@ -94,10 +94,10 @@ def _prompts(prompts: float, rank: Rank) -> Spent:
     """Return the seconds to fill the caches of different prompts."""
     shape, layout, lengths = rank.shape, rank.layout, rank.workload.prompt_tokens
     tokens, pairs = prompts * lengths.mean, prompts * lengths.mean_square / 2
-    flops = tokens * (shape.body_flops + rank.beside_flops) + pairs * shape.attention_flops
+    flops = tokens * (shape.body_flops + rank.adapter_flops) + pairs * shape.attention_flops
     flops += prompts * shape.head_flops
     travelled = Widths.of(shape, layout).travelled(compiled=True)
-    travelled += Beside.of(rank.adapter).travelled(compiled=True)
+    travelled += AdapterWidths.of(rank.adapter).travelled(compiled=True)
     moved = tokens * rank.layers * travelled
     return Spent(
         compute=flops / (layout.tp * layout.pp) / rank.flops,
@@ -115,7 +115,7 @@ def _decode_step(rank: Rank, running: float, tokens: float) -> Spent:
     """
     shape, layout = rank.shape, rank.layout
     part = running / min(layout.pp, running)
-    flops = part * (shape.flops_per_token(tokens) + rank.beside_flops) / layout.tp
+    flops = part * (shape.flops_per_token(tokens) + rank.adapter_flops) / layout.tp
     weights = rank.weights_read(part) * layout.pp
     cache = part * tokens * token_bytes(rank) * layout.pp
     sends = layout.pp * rank.along("pp").send(part * shape.hidden * BF16)

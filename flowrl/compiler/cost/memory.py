@@ -5,7 +5,7 @@ from typing import Literal
 
 import attrs
 
-from flowrl.compiler.cost.activations import LOGIT_PASSING, LOGIT_STORED, Beside, Widths
+from flowrl.compiler.cost.activations import LOGIT_PASSING, LOGIT_STORED, AdapterWidths, Widths
 from flowrl.compiler.cost.buffers import gathered, logits, narrow_gradient
 from flowrl.compiler.cost.cache import GRAPHS, at_once, peak_tokens, sharing, token_bytes
 from flowrl.compiler.cost.forward import layer_gradients, layer_weights
@@ -148,7 +148,7 @@ def _activations(rank: Rank) -> tuple[int, int]:
     Checkpointed layers keep their input, one of them all.
     """
     s, layers = rank.settings, rank.shape.layers
-    layer = Widths.of(rank.shape, rank.layout).stored + Beside.of(rank.adapter).stored
+    layer = Widths.of(rank.shape, rank.layout).stored + AdapterWidths.of(rank.adapter).stored
     if not s.checkpointing:
         return round(s.microbatch_tokens * layer * layers), 0
     inputs = input_bytes(rank)

@@ -99,7 +99,7 @@ class Rank:
         return self.adapter or self.shape
 
     @property
-    def beside_flops(self) -> float:
+    def adapter_flops(self) -> float:
         """Operations of one token in the matrices of its adapter."""
         return self.adapter.body_flops if self.adapter else 0.0
 

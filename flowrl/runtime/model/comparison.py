@@ -12,7 +12,7 @@ from flowrl.runtime.engine import Scorer
 
 
 @runtime_checkable
-class Open(Protocol):
+class Readable(Protocol):
     """A generator whose weights can be read where it computes with them.
 
     Attributes:
@@ -56,7 +56,7 @@ class Comparison:
             generator: that has sampled.
             weights: the model and its version.
         """
-        if not self.every or not isinstance(generator, Open):
+        if not self.every or not isinstance(generator, Readable):
             return False
         sampled = self._by_generator.setdefault(generator, Sampled())
         if sampled.weights == weights:
@@ -65,7 +65,7 @@ class Comparison:
         return (sampled.count - 1) % self.every == 0
 
     def figures(
-        self, role: str, generator: Open, engine: Scorer, *, shared: bool
+        self, role: str, generator: Readable, engine: Scorer, *, shared: bool
     ) -> dict[str, float]:
         """Compare; return how many tensors were, how many are one, and the cache's version.
 
@@ -94,7 +94,7 @@ class Comparison:
         found: dict[str, float] = {f"{role}/weights_{name}": n for name, n in counts.items()}
         return found | self._cache(role, generator)
 
-    def _cache(self, role: str, generator: Open) -> dict[str, float]:
+    def _cache(self, role: str, generator: Readable) -> dict[str, float]:
         """Return the version of a generator's cache, if it has one, once it is another one."""
         now, sampled = generator.cache_version, self._by_generator[generator]
         if now is None:

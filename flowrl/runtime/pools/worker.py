@@ -96,8 +96,8 @@ class Worker:
         self.store = self.store or ranks.connect(address, world)
         names = [worker_name(index, pool) for pool, size in sizes for index in range(size)]
         self.world = world = ranks.join(world, self.store, names)
-        parts = [(group.name, ranks.part(world, group.members)) for group in groups]
-        self.groups = {name: own for name, own in parts if own}
+        places = [(group.name, ranks.among(world, group.members)) for group in groups]
+        self.groups = {name: own for name, own in places if own}
 
     def open_rewards(self, opening: Callable[[], Rewards]) -> Box:
         """Import the reward functions; return what rows must have, for whoever opens the data."""

@@ -139,7 +139,7 @@ def connect(address: str, ranks: Ranks) -> TCPStore:
     return TCPStore(host, int(port), timeout=timedelta(seconds=ranks.timeout))
 
 
-def part(of: Ranks, members: Sequence[int]) -> Ranks | None:
+def among(of: Ranks, members: Sequence[int]) -> Ranks | None:
     """Return the place of this rank among some of those that have joined; None if it is not one.
 
     All that have joined must ask for the same groups, in the same order.

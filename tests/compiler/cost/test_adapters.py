@@ -5,8 +5,8 @@ import torch
 import transformers
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from flowrl.compiler.cost.activations import Beside
-from flowrl.compiler.cost.forward import BACKWARD, BESIDE, BESIDE_BACKWARD
+from flowrl.compiler.cost.activations import AdapterWidths
+from flowrl.compiler.cost.forward import ADAPTER, ADAPTER_BACKWARD, BACKWARD
 from flowrl.compiler.shapes import AdapterShape, ModelShape, known_shape
 from flowrl.runtime.model.lora import Lora, add_adapter, trained_names, widen
 
@@ -84,13 +84,13 @@ def test_kernels_that_adapters_launch_beside_a_layers_own():
     adapted = of_a_layer(forth, True), of_a_layer(back, True)
 
     more = [b / a - 1 for a, b in zip(whole, adapted, strict=True)]
-    assert more[0] == pytest.approx(7 * BESIDE, rel=0.2)  # seven linear layers
-    assert more[1] * BACKWARD == pytest.approx(7 * BESIDE_BACKWARD, rel=0.2)
+    assert more[0] == pytest.approx(7 * ADAPTER, rel=0.2)  # seven linear layers
+    assert more[1] * BACKWARD == pytest.approx(7 * ADAPTER_BACKWARD, rel=0.2)
 
 
 def test_no_more_waits_for_the_backward_pass_than_what_a_gives():
     shape = ModelShape.from_config({"model_type": "llama", "num_hidden_layers": 1, **CONFIG})
-    beside = Beside.of(AdapterShape.beside(shape, RANK))
+    beside = AdapterWidths.of(AdapterShape.beside(shape, RANK))
 
     whole, adapted = of_a_layer(kept, False), of_a_layer(kept, True)
 
@@ -99,10 +99,12 @@ def test_no_more_waits_for_the_backward_pass_than_what_a_gives():
 
 
 def test_counts_by_hand():
-    beside = Beside.of(AdapterShape.beside(known_shape("qwen2.5-7b"), 16, ("q_proj", "down_proj")))
+    beside = AdapterWidths.of(
+        AdapterShape.beside(known_shape("qwen2.5-7b"), 16, ("q_proj", "down_proj"))
+    )
 
-    assert beside == Beside(count=2, rank=16, inputs=3584 + 18944, outputs=2 * 3584)
+    assert beside == AdapterWidths(count=2, rank=16, inputs=3584 + 18944, outputs=2 * 3584)
     assert beside.travelled(compiled=False) == 2 * 22528 + 4 * 32 + 12 * 7168
     assert beside.travelled(compiled=True) == 2 * 22528 + 4 * 32 + 8 * 7168
     assert beside.returned == 10 * 22528 + 8 * 7168
-    assert Beside.of(None) == Beside()
+    assert AdapterWidths.of(None) == AdapterWidths()

@@ -14,7 +14,7 @@ from flowrl.runtime.engine import Sequences
 from flowrl.runtime.engines.torch import TorchTrainer
 from flowrl.runtime.engines.torch_scorer import TorchScorer
 from flowrl.runtime.model.models import ModelSpec
-from flowrl.runtime.ranks.ranks import Fsdp2, Ranks, part
+from flowrl.runtime.ranks.ranks import Fsdp2, Ranks, among
 from flowrl.runtime.training.schedule import TrainerOptions
 from tests.runtime.engines.losses import PLAIN, TokenMean, losses
 from tests.runtime.ray.ranked import SMALL, Run, assert_same, here, trained
@@ -50,7 +50,7 @@ class InPool(Run):
 
     def __call__(self, *args):
         world = Ranks(dist.get_rank(), dist.get_world_size(), 60)
-        ranks = part(world, range(1, world.count))
+        ranks = among(world, range(1, world.count))
         return trained(*args, ranks=ranks, **self.how) if ranks else None
 
 

@@ -12,7 +12,7 @@ from flowrl.runtime.engine import Request, Sampling
 from flowrl.runtime.engines.hf import HFGenerator
 from flowrl.runtime.model.models import ModelSpec
 from flowrl.runtime.ranks.agreement import RankMissingError
-from flowrl.runtime.ranks.ranks import ALONE, part
+from flowrl.runtime.ranks.ranks import ALONE, among
 from tests.runtime.families import FAMILIES, save
 from tests.runtime.ray.ranked import here
 
@@ -71,7 +71,7 @@ def test_ranks_sample_what_one_does(count, family, on, folder, tokenizer):
 
 def in_replica(spec, tokenizer):
     """Sample on one of two replicas."""
-    first, second = (part(here(), range(i, i + 2)) for i in (0, 2))
+    first, second = (among(here(), range(i, i + 2)) for i in (0, 2))
     return sampled(spec, tokenizer, first or second)
 
 
@@ -143,7 +143,7 @@ def test_bfloat16_has_the_same_bits_on_all_ranks(on, folder, tokenizer):
 
 def left_alone(spec, tokenizer):
     """Sample on the first rank, for which the second doesn't come."""
-    ranks = part(attrs.evolve(here(), timeout=2), range(2))
+    ranks = among(attrs.evolve(here(), timeout=2), range(2))
     generator = HFGenerator(spec, tokenizer, ranks)
     if ranks.index == 1:
         return ""

@@ -14,7 +14,7 @@ from flowrl.runtime.engine import Request, Sampling, load
 from flowrl.runtime.engines.vllm.process import import_vllm, quiet
 from flowrl.runtime.model.models import ModelSpec, load_model, weights_of
 from flowrl.runtime.ranks.agreement import RankMissingError
-from flowrl.runtime.ranks.ranks import ALONE, part
+from flowrl.runtime.ranks.ranks import ALONE, among
 from tests.runtime.families import FAMILIES, save
 from tests.runtime.ray.ranked import here
 
@@ -78,7 +78,7 @@ def walked(specs, tokenizer, size, packs):
 
 
 def _walked(specs, tokenizer, size, world, packs):
-    replicas = [part(world, range(i, i + size)) for i in range(0, world.count, size)]
+    replicas = [among(world, range(i, i + size)) for i in range(0, world.count, size)]
     first, second = (weights_of(load_model(spec)) for spec in specs)
     generator = start(specs[0], tokenizer, next(filter(None, replicas)))
     made = [sampled(generator)]
@@ -86,7 +86,7 @@ def _walked(specs, tokenizer, size, world, packs):
     made.append(sampled(generator))
     for version, weights in ((2, first), (3, second)):
         for name, tensor in generator.stored().items():
-            tensor.copy_(of(weights[name], generator.parts[name]))
+            tensor.copy_(of(weights[name], generator.shards[name]))
         generator.renewed(version)
         made.append(sampled(generator))
     share = numbers(generator.stored()) / numbers(first)
@@ -137,7 +137,7 @@ def test_ranks_sample_what_one_does(count, size, family, packs, on, folders, tok
 
 def left_alone(spec, tokenizer):
     """Sample on the first rank, for which the second doesn't come."""
-    ranks = part(attrs.evolve(here(), timeout=2), range(2))
+    ranks = among(attrs.evolve(here(), timeout=2), range(2))
     generator = start(spec, tokenizer, ranks)
     if ranks.index == 1:
         return ""
@@ -157,7 +157,7 @@ help: look at what the other ranks say; `cluster.rank_timeout` is how long one w
 
 def failing(spec, tokenizer):
     """Sample while the second rank fails at its third token; return how it ends."""
-    generator = start(spec, tokenizer, part(attrs.evolve(here(), timeout=2), range(2)))
+    generator = start(spec, tokenizer, among(attrs.evolve(here(), timeout=2), range(2)))
     executor = generator.llm.llm_engine.engine_core.engine_core.model_executor
     execute, steps = executor.execute_model, iter(range(3 if generator.ranks.index else 100))
 

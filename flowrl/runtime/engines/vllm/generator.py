@@ -11,7 +11,6 @@ from torch import Tensor
 from flowrl.errors import EngineError
 from flowrl.runtime.engine import Completion, Request, Sampling
 from flowrl.runtime.engines.vllm.adapter import Adapters
-from flowrl.runtime.engines.vllm.parts import parts_of
 from flowrl.runtime.engines.vllm.process import (
     import_vllm,
     keep_groups,
@@ -21,6 +20,7 @@ from flowrl.runtime.engines.vllm.process import (
     work_in,
 )
 from flowrl.runtime.engines.vllm.samples import completion, parameters
+from flowrl.runtime.engines.vllm.shards import shards_of
 from flowrl.runtime.engines.vllm.start import KNOWN, at_once, check_dtype, start
 from flowrl.runtime.engines.vllm.transfer import Transfer
 from flowrl.runtime.engines.vllm.weights import own_tensors, readable, repack_tied
@@ -80,7 +80,7 @@ class VLLMGenerator:
         self.spec, self.tokenizer, self.ranks = spec, tokenizer, ranks
         self.version, self.loads = 0, 0
         self.outline = outline(spec)
-        self.parts = parts_of(self.outline, ranks)
+        self.shards = shards_of(self.outline, ranks)
         self.inbox: dict[str, Tensor] = {}
         self.direct = False
         self.eager = on_cpu if enforce_eager is None else enforce_eager
@@ -137,7 +137,8 @@ class VLLMGenerator:
         return self.inbox
 
     def _own(self, read: Callable[..., dict[str, Tensor]] = own_tensors) -> dict[str, Tensor]:
-        shapes, dtype = {n: part.shape for n, part in self.parts.items()}, DTYPES[self.spec.dtype]
+        shapes = {name: shard.shape for name, shard in self.shards.items()}
+        dtype = DTYPES[self.spec.dtype]
         own: dict[str, Tensor]
         (own,) = self.llm.apply_model(partial(read, shapes=shapes, dtype=dtype))
         return own
@@ -145,8 +146,8 @@ class VLLMGenerator:
     def _beside(self) -> dict[str, Tensor]:
         dtype, device = DTYPES[self.spec.dtype], self.spec.device
         return {
-            name: torch.empty(part.shape, dtype=dtype, device=device)
-            for name, part in self.parts.items()
+            name: torch.empty(shard.shape, dtype=dtype, device=device)
+            for name, shard in self.shards.items()
         }
 
     def renewed(self, version: int) -> None:
@@ -154,7 +155,7 @@ class VLLMGenerator:
         if self.direct:
             self.llm.apply_model(repack_tied)
         else:
-            self._take((name, self.parts[name].spread(own)) for name, own in self.inbox.items())
+            self._take((name, self.shards[name].spread(own)) for name, own in self.inbox.items())
         self.version, self.loads = version, self.loads + 1
 
     def lent(self) -> dict[str, Tensor]:

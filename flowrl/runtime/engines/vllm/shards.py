@@ -19,7 +19,7 @@ VOCABULARY_MULTIPLE = 64
 
 
 @attrs.frozen
-class Part:
+class Shard:
     """What a rank has of a weight.
 
     Attributes:
@@ -57,7 +57,7 @@ class Part:
         return made
 
 
-def parts_of(outline: Any, ranks: Ranks) -> dict[str, Part]:
+def shards_of(outline: Any, ranks: Ranks) -> dict[str, Shard]:
     """Return what a rank has of each weight, by transformers' names.
 
     Args:
@@ -70,7 +70,7 @@ def parts_of(outline: Any, ranks: Ranks) -> dict[str, Part]:
     """
     cut = dict(_divided(outline, ranks)) if ranks.count > 1 else {}
     return {
-        name: Part(tuple(tensor.shape), *cut.get(name, ()))
+        name: Shard(tuple(tensor.shape), *cut.get(name, ()))
         for name, tensor in weights_of(outline).items()
     }
 

@@ -9,7 +9,7 @@ from flowrl.compiler.layouts import Sharding, Storage
 from flowrl.compiler.shapes import ModelShape
 from flowrl.errors import EngineError
 from flowrl.ir.layout import Layout
-from flowrl.runtime.engines.vllm.parts import parts_of
+from flowrl.runtime.engines.vllm.shards import shards_of
 from flowrl.runtime.ranks.ranks import Ranks
 from flowrl.train.moves import Stored
 from tests.runtime.families import FAMILIES, SIZES, model_of
@@ -30,20 +30,20 @@ def test_a_rank_has_what_is_sent_to_it_and_spreads_it_in_its_place(family, ranks
     whole = model_of(config).state_dict()
 
     for rank in range(ranks):
-        parts, sent = parts_of(bare(config), Ranks(rank, ranks)), sharding.tensors(rank, shape)
+        shards, sent = shards_of(bare(config), Ranks(rank, ranks)), sharding.tensors(rank, shape)
 
-        assert {n: p.shape for n, p in parts.items() if 0 not in p.shape} == (
+        assert {n: s.shape for n, s in shards.items() if 0 not in s.shape} == (
             Stored.of(sharding, shape, rank).shapes
         )
-        for shard in sent:
+        for each in sent:
             own, expected = (
-                torch.empty(shard.shape),
-                torch.full_like(whole[shard.tensor], torch.nan),
+                torch.empty(each.shape),
+                torch.full_like(whole[each.tensor], torch.nan),
             )
-            for piece in shard.pieces:
+            for piece in each.pieces:
                 here, there = (tuple(slice(*s) for s in box) for box in (piece.stored, piece.box))
-                own[here] = expected[there] = whole[shard.tensor][there]
-            spread = parts[shard.tensor].spread(own)
+                own[here] = expected[there] = whole[each.tensor][there]
+            spread = shards[each.tensor].spread(own)
             torch.testing.assert_close(spread, expected, rtol=0, atol=0, equal_nan=True)
 
 
@@ -54,7 +54,7 @@ def test_models_that_do_not_divide_are_refused():
         (transformers.GPT2Config(**SIZES | {"n_inner": 24}), 2),
     ):
         with pytest.raises(EngineError) as error:
-            parts_of(bare(config), Ranks(0, ranks))
+            shards_of(bare(config), Ranks(0, ranks))
         found.append(str(error.value))
 
     assert found == snapshot(
