@@ -114,5 +114,5 @@ class EngineError(FlowrlError):
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return ` (did you mean `x`?)` for the known name closest to `name`, or nothing."""
-    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.55)
     return f" (did you mean `{close[0]}`?)" if close else ""

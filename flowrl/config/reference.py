@@ -4,15 +4,13 @@ import ast
 import inspect
 import itertools
 import textwrap
-from collections.abc import Iterator, Mapping
-from typing import Any, get_args
+from collections.abc import Mapping
+from typing import Any
 
 import attrs
 
-from flowrl.config.models import RewardModelTable
-from flowrl.config.schema import RewardTable, Tables
-from flowrl.config.structure import OPEN_TO
-from flowrl.config.types import as_toml, describe, origin_of
+from flowrl.config.headers import all_tables, keys_of
+from flowrl.config.types import as_toml, describe
 
 INTRODUCTION = """\
 # The run file
@@ -49,30 +47,8 @@ def reference(classes: Mapping[str, type]) -> str:
         classes: the class behind a table that this package leaves open, by its header:
             `data`, `reward.<function>`, `reward.<server>`.
     """
-    parts = [INTRODUCTION]
-    for field in attrs.fields(Tables):
-        parts += _sections(_placeholder(field), field.type, classes)
-    return "\n".join(parts)
-
-
-def _sections(header: str, annotation: Any, classes: Mapping[str, type]) -> Iterator[str]:
-    cls = classes.get(header) or _table_class(annotation)
-    if cls is None:
-        return
-    yield _section(header, cls)
-    if cls is RewardTable:
-        yield _section("reward.<model>", RewardModelTable)
-        yield from _sections("reward.<server>", None, classes)
-    for field in attrs.fields(cls):
-        if _table_class(field.type) in cls.__mro__:
-            continue  # the keys of [optimizer.<role>] are those of [optimizer]
-        yield from _sections(f"{header}.{_placeholder(field)}", field.type, classes)
-
-
-def _table_class(annotation: Any) -> "type | None":
-    """Return the attrs class that an annotation such as `dict[str, PoolSpec]` holds."""
-    parts = (annotation, *get_args(annotation))
-    return next((part for part in parts if isinstance(part, type) and attrs.has(part)), None)
+    sections = [_section(header, cls) for header, cls in all_tables(classes)]
+    return "\n".join([INTRODUCTION, *sections])
 
 
 def _section(header: str, cls: type) -> str:
@@ -80,22 +56,11 @@ def _section(header: str, cls: type) -> str:
     rows = [
         f"| `{field.name}` | {_cell(describe(field.type))} | {_default(field)} "
         f"| {_cell(meanings[field.name])} |"
-        for field in attrs.fields(cls)
-        if OPEN_TO not in field.metadata and _table_class(field.type) is None
+        for field in keys_of(cls)
     ]
     table = ["| key | type | default | meaning |", "| --- | --- | --- | --- |", *rows]
     about = inspect.cleandoc(cls.__doc__ or "")
     return "\n".join([f"## [{header}]", "", about, "", *([*table, ""] if rows else [])])
-
-
-def _placeholder(field: "attrs.Attribute[Any]") -> str:
-    """Return what stands in a header for the tables that a field holds."""
-    is_open = OPEN_TO in field.metadata
-    name = "role" if field.name == "models" else field.name.removesuffix("s")
-    if is_open:
-        return f"<{name}>"
-    many = origin_of(field.type) is dict and _table_class(field.type) is not None
-    return f"{field.name}.<{name}>" if many else field.name
 
 
 def _default(field: "attrs.Attribute[Any]") -> str:

@@ -9,6 +9,7 @@ from typing import Any
 
 import attrs
 
+from flowrl.config.headers import homes
 from flowrl.config.structure import KeyPath, Problem, Table, dotted
 from flowrl.errors import Location, RunFileError
 
@@ -150,8 +151,15 @@ class Source:
                 *(self.where(path) for path in first.against),
                 *(f"also: {problem.text}\n{self.where(problem.path)}" for problem in others),
             ],
-            hint=first.hint,
+            hint=_hint(first),
         )
+
+
+def _hint(problem: Problem) -> str:
+    """Return a problem's hint; of an unknown key, also the tables that have one of this name."""
+    key = problem.path[-1] if problem.unknown else ""
+    found = " and ".join(homes(str(key)))
+    return f"`{key}` is a key of {found}; {problem.hint}" if found else problem.hint
 
 
 def _statements(text: str) -> Iterator[tuple[int, Table]]:

@@ -37,6 +37,8 @@ class Problem:
     text: str
     hint: str = ""
     against: tuple[KeyPath, ...] = ()
+    unknown: bool = False
+    """Whether the key is one that its table doesn't have."""
 
 
 class Invalid(Exception):
@@ -81,6 +83,7 @@ def unknown_key(path: KeyPath, known: Sequence[str]) -> Problem:
         path,
         f"unknown key `{key}` in {table}{nearest(str(key), known)}",
         hint=f"the keys of {table} are {', '.join(known)}",
+        unknown=True,
     )
 
 

@@ -54,6 +54,24 @@ help: the keys of [optimizer] are learning_rate, betas, eps, weight_decay, warmu
 """)
 
 
+def test_a_key_in_the_wrong_table_is_told_where_it_belongs(error_of):
+    assert error_of("", "train.learning_rate=1e-5") == snapshot("""\
+unknown key `learning_rate` in [train]
+  --set train.learning_rate=1e-5
+help: `learning_rate` is a key of [optimizer]; the keys of [train] are steps, prompts_per_step, seed, checkpoint_every, max_logprob_mismatch, max_mean_logprob_mismatch, folder\
+""")
+    assert error_of("", "engines.policy.max_tokens=9") == snapshot("""\
+unknown key `max_tokens` in [engines.policy]
+  --set engines.policy.max_tokens=9
+help: `max_tokens` is a key of [engines.<role>.generate] and [eval]; the keys of [engines.policy] are generate, train\
+""")
+    assert error_of("", "train.lr=1e-5") == snapshot("""\
+unknown key `lr` in [train]
+  --set train.lr=1e-5
+help: the keys of [train] are steps, prompts_per_step, seed, checkpoint_every, max_logprob_mismatch, max_mean_logprob_mismatch, folder\
+""")
+
+
 def test_an_unknown_table_is_named(error_of):
     assert error_of("[optimiser]\nlearning_rate = 1e-5\n") == snapshot("""\
 unknown key `optimiser` in the run file (did you mean `optimizer`?)

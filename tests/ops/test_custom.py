@@ -1,6 +1,7 @@
 """Ops of users: called with flat tensors, or once for each unit."""
 
 import pytest
+from inline_snapshot import snapshot
 
 import flowrl as fl
 from flowrl.errors import EngineError
@@ -25,6 +26,11 @@ def last(x, mask):
 @fl.op("f32[..., sample], f32[...] -> f32[..., sample], f32[...]", per="group")
 def centred(x, shift):
     return x - x.mean() + shift, x.max()
+
+
+@fl.op("f32[..., sample], f32[..., sample] -> f32[..., sample]", per="group")
+def shares(lengths, groups):
+    return lengths / groups.sum()
 
 
 @fl.op("f32[..., sample] -> f32[]", per="batch")
@@ -57,6 +63,10 @@ def test_an_op_of_groups_may_have_several_results():
     got = evaluate(lambda x, r: centred(x[2], x[1]))
 
     assert got == ([0.0, 2.0, -2.0], [3.0, 5.0])
+
+
+def test_an_argument_may_have_the_name_of_an_option_that_is_supplied():
+    assert evaluate(lambda x, r: shares(x[2], x[2])) == snapshot([0.25, 0.75, 1.0])
 
 
 def test_an_op_of_the_batch_gives_a_number():

@@ -6,7 +6,7 @@ Functions of `flowrl.functional` are trusted; those that users write are not.
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from importlib import import_module
-from inspect import signature
+from inspect import Parameter, signature
 from typing import Any
 
 import attrs
@@ -34,8 +34,10 @@ def builtin(function: str) -> Callable[..., Any]:
 
 
 @cache
-def _parameters(function: Callable[..., Any]) -> frozenset[str]:
-    return frozenset(signature(function).parameters)
+def _options(function: Callable[..., Any]) -> frozenset[str]:
+    """Return the names of what comes after `*`: an argument may be called `lengths` too."""
+    parameters = signature(function).parameters.values()
+    return frozenset(p.name for p in parameters if p.kind is Parameter.KEYWORD_ONLY)
 
 
 @attrs.frozen(eq=False)
@@ -51,7 +53,7 @@ class Call:
     def of(cls, op: TensorOp, node: Node) -> "Call":
         """Return the call that a node makes."""
         function = op.user or builtin(op.function)
-        return cls(op, node, function, _parameters(function))
+        return cls(op, node, function, _options(function))
 
     def __call__(
         self, flat: list[Tensor], axes: Sequence[tuple[Axis, ...]], forms: Sequence[Form]
