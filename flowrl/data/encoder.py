@@ -131,8 +131,9 @@ class Encoder:
             )
         try:
             return self.tokenizer.apply_chat_template(list(turns), tools=tools, **how)
-        except TemplateError as error:
-            raise EncodingError(f"the chat template refuses the messages: {error}") from error
+        except (TemplateError, TypeError, ValueError) as error:
+            given = "messages" if tools is None else "messages and tools"
+            raise EncodingError(f"the chat template refuses the {given}: {error}") from error
 
     def _ids(self, text: str) -> list[int]:
         try:

@@ -79,7 +79,8 @@ class DataSpec:
     system: str | None = None
     """The system message of chat prompts; a row's own stands instead."""
     chat: bool | None = None
-    """True: text prompts become a user's turn in the chat template; messages always are chat."""
+    """True: text prompts become a user's turn in the chat template; messages always are chat. A
+    row's column `tools`, a list of schemas, is given to the template."""
     examples: Sequence[Mapping[str, str]] = attrs.field(factory=list, validator=_worked)
     """Worked examples, {prompt, completion}, before each prompt: chat turns, or text."""
     shuffle: bool = True

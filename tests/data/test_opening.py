@@ -6,6 +6,7 @@ from inline_snapshot import snapshot
 from flowrl.data.record import RowError
 from flowrl.data.spec import DataSpec
 from flowrl.errors import DataError
+from tests.data.conftest import CHAT, make_tokenizer
 
 
 def jsonl(rows):
@@ -72,6 +73,41 @@ def test_the_chat_template_counts_as_prompt(opened, written, chat_tokenizer):
     (context,) = data.cursor().take(1).context.rows()
     assert len(context) == 63
     assert data.skipped == {"long prompt": 1}
+
+
+TOOLS = "{% for tool in tools or [] %}{{ tool.name }}{% endfor %}"
+
+
+def test_the_schema_of_a_rows_tools_counts_as_prompt(opened, written):
+    rows = [{"prompt": "x" * 3}, {"prompt": "x" * 3, "tools": [{"name": "t" * 40}]}]
+    written("a.jsonl", jsonl(rows))
+
+    with pytest.raises(RowError) as caught:
+        opened("a.jsonl", by=make_tokenizer(template=TOOLS + CHAT), chat=True, max_prompt_tokens=40)
+
+    assert str(caught.value).splitlines()[:2] == snapshot(
+        ["the prompt has 48 tokens; the limit is 40", "a.jsonl:2"]
+    )
+
+
+@pytest.mark.parametrize("tools", ['[{"name": "add"}]', 3])
+def test_tools_that_a_template_can_not_write_are_an_error_of_their_row(opened, written, tools):
+    written("a.jsonl", jsonl([{"prompt": "x"}, {"prompt": "x", "tools": tools}]))
+
+    with pytest.raises(
+        RowError, match="the chat template refuses the messages and tools"
+    ) as caught:
+        opened("a.jsonl", by=make_tokenizer(template=TOOLS + CHAT), chat=True)
+
+    assert caught.value.where == "a.jsonl:2"
+
+
+def test_a_template_that_fails_is_an_error_of_the_row(opened, written):
+    written("a.jsonl", jsonl([{"prompt": "x"}]))
+    template = "{% for tool in tools %}{% endfor %}" + CHAT  # None, where there are none
+
+    with pytest.raises(RowError, match="refuses the messages: 'NoneType' object is not iterable"):
+        opened("a.jsonl", by=make_tokenizer(template=template), chat=True)
 
 
 def test_truncation_keeps_the_last_ids_and_the_prompt_says_what_is_read(opened, written):

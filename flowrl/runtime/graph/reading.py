@@ -103,7 +103,7 @@ class TextReader:
         tools = row.columns.get("tools")
         try:
             return str(self.own.apply_chat_template(turns, tools=tools, tokenize=False))
-        except TemplateError as error:
+        except (TemplateError, TypeError, ValueError) as error:
             raise EngineError(
                 f"the chat template of `{self.role}` refuses the messages: {error}",
                 where=f"  {row.where}",

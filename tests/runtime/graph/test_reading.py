@@ -116,6 +116,15 @@ help: mend the row, or the chat_template of the reward model\
 """)
 
 
+def test_a_chat_template_that_fails_on_a_row():
+    own = merging_tokenizer(chat_template="{% for tool in tools %}{% endfor %}" + TURNS)
+
+    with pytest.raises(EngineError, match="refuses the messages: 'NoneType' object") as error:
+        read(own, ROW, "c")
+
+    assert error.value.where == "  rows.jsonl:1"
+
+
 def test_a_text_without_a_token(own):
     silent = changed(own, lambda written: written.update(post_processor=None))
 
