@@ -32,6 +32,7 @@ from trl import GRPOConfig, GRPOTrainer
 from vllm import SamplingParams
 
 from flowrl.config.run_file import RunFile, load_run_file
+from flowrl.runtime.measures import gpu_peak
 from flowrl.train.opening import DataOpening, RewardOpening
 from flowrl.train.prepare import load_tokenizers, lower
 
@@ -125,7 +126,8 @@ class Rows(TrainerCallback):  # type: ignore[misc]
             return
         last = step == self.run.train.steps
         due = last or (table.every_steps and step % table.every_steps == 0)
-        row = {"step": step, "seconds": self.seconds, "reward": logs["reward"], "memory": peak()}
+        row = {"step": step, "seconds": self.seconds, "reward": logs["reward"]}
+        row["memory"] = gpu_peak()
         self._write(row | (self._evaluated() if due else {}))
 
     def _evaluated(self) -> dict[str, float]:
@@ -164,15 +166,6 @@ def moment() -> float:
     if torch.cuda.is_available():
         torch.cuda.synchronize()
     return perf_counter()
-
-
-def peak() -> int:
-    """Return the most bytes in use on the GPU: of torch's tensors, and all that it doesn't know."""
-    if not torch.cuda.is_available():
-        return 0
-    free, total = torch.cuda.mem_get_info()
-    others = total - free - torch.cuda.memory_reserved()
-    return torch.cuda.max_memory_allocated() + max(0, others)
 
 
 def main(run: RunFile, folder: Path) -> None:

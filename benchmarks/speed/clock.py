@@ -60,15 +60,6 @@ def moment() -> float:
     return time.perf_counter()
 
 
-def peak() -> int:
-    """Return the most bytes in use on the GPU: of torch's tensors, and all that it doesn't know."""
-    if not torch.cuda.is_available():
-        return 0
-    free, total = torch.cuda.mem_get_info()
-    others = total - free - torch.cuda.memory_reserved()
-    return torch.cuda.max_memory_allocated() + max(0, others)
-
-
 def write_row(file: str, steps: list[dict[str, float]], **about: Any) -> None:
     """Write what a system took, for the table.
 

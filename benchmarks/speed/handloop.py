@@ -14,11 +14,13 @@ import argparse
 from collections.abc import Sequence
 
 import torch
-from clock import Clock, peak, write_row
+from clock import Clock, write_row
 from handloop_engine import Engine, Sample
 from handloop_model import Optimizer, load, logprobs, update
 from torch import Tensor
 from work import Work
+
+from flowrl.runtime.measures import gpu_peak
 
 EPS = 1e-6
 
@@ -71,7 +73,7 @@ def main(work: Work, row_file: str, old: str | None) -> None:
             with clock.of("weights"):
                 engine.renew(model)
     copied = 0 if shared else sum(p.numel() * p.element_size() for p in model.parameters())
-    write_row(row_file, clock.steps, peak_bytes=peak(), weights_bytes=copied)
+    write_row(row_file, clock.steps, peak_bytes=gpu_peak(), weights_bytes=copied)
 
 
 if __name__ == "__main__":

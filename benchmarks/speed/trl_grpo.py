@@ -15,13 +15,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from clock import Clock, moment, peak, write_row
+from clock import Clock, moment, write_row
 from datasets import Dataset
 from reward import odd
 from transformers import PreTrainedTokenizerFast, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 from trl.extras.profiling import ProfilingContext
 from work import Work
+
+from flowrl.runtime.measures import gpu_peak
 
 PARTS = {
     "vLLM.generate": "generate",
@@ -126,7 +128,7 @@ def main(work: Work, row_file: str, *, kind: bool) -> None:
     )
     trainer.train()
     copied = sum(p.numel() * p.element_size() for p in trainer.model.parameters())
-    write_row(row_file, clock.steps, peak_bytes=peak(), weights_bytes=copied)
+    write_row(row_file, clock.steps, peak_bytes=gpu_peak(), weights_bytes=copied)
 
 
 if __name__ == "__main__":

@@ -15,8 +15,7 @@ from flowrl.compiler.target import Target
 from flowrl.compiler.tasks import Seat, Task, seats_of, tasks_of
 from flowrl.ir.graph import Graph
 from flowrl.ir.plan import Pool
-from flowrl.ir.types import ModelType
-from flowrl.ops.model import Base
+from flowrl.ops.uses import over_bases
 
 Decided = Callable[[tuple[Seat, ...]], Constraints]
 """What the user has decided about these seats."""
@@ -73,15 +72,9 @@ def plan_step(
     shared = share_bases(simplify(graph, Cluster()), pools or Cluster())
     tasks = tasks_of(split_losses(shared, Cluster()), target.workload)
     found = search(tasks, target, decided(seats_of(tasks)))
-    cluster = placed(found, homes, _bases(shared))
+    cluster = placed(found, homes, over_bases(shared))
     lowered = compile_graph(graph, cluster)
     return Planned(target, tasks_of(lowered, target.workload), found, cluster, lowered)
-
-
-def _bases(graph: Graph) -> dict[str, str]:
-    """Return the role with an adapter on it, for each model that is read as its base."""
-    made = [(node.op, node.args[0].type) for node in graph.nodes if isinstance(node.op, Base)]
-    return {op.role: of.role for op, of in made if isinstance(of, ModelType)}
 
 
 def placed(

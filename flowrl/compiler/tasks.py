@@ -10,8 +10,9 @@ from flowrl.ir.graph import Graph, Node, Value
 from flowrl.ir.printer import names_of, op_name
 from flowrl.ir.types import ModelType
 from flowrl.ops.control import ControlOp, SampleUntil, Scan
-from flowrl.ops.model import Base, Generate, ModelOp, Update
+from flowrl.ops.model import Generate, ModelOp, Update
 from flowrl.ops.move import Transfer
+from flowrl.ops.uses import over_bases
 
 PHASES = {"generate": "generate", "update": "update", "snapshot": "copy", "ema": "copy"}
 """The phase of a kind of task; all others score."""
@@ -138,7 +139,7 @@ class _Walk:
         self.moves: list[Move] = []
         self.behind: dict[Value, frozenset[int]] = {v: frozenset() for _, v in graph.inputs}
         self.moved_by: dict[Value, str] = {}
-        self.bases: dict[str, str] = {}
+        self.bases = over_bases(graph)
         self._graph(graph, 1, "", frozenset())
 
     def _graph(self, graph: Graph, times: float, prefix: str, first: frozenset[int]) -> None:
@@ -152,8 +153,6 @@ class _Walk:
             if isinstance(node.op, ModelOp):
                 self.tasks.append(self._task(node, node.op, times, name, behind))
                 behind = frozenset({len(self.tasks) - 1})
-            if isinstance(node.op, Base):
-                self.bases[node.op.role] = self.tasks[-1].seat.role
             if isinstance(node.op, Transfer):
                 self.moves.append(Move(name, node, self.sizes.bytes(node.args[0]), times))
                 self.moved_by[node.results[0]] = name

@@ -7,8 +7,8 @@ from flowrl.config.run_file import RunFile
 from flowrl.config.types import as_toml
 from flowrl.errors import RunFileError
 from flowrl.ir.graph import Graph
-from flowrl.ops.model import Base, Ema
-from flowrl.ops.uses import uses_of
+from flowrl.ops.model import Ema
+from flowrl.ops.uses import over_bases, uses_of
 from flowrl.runtime.known_engines import FACTS
 
 
@@ -66,8 +66,6 @@ def _check_dtype(run: RunFile, role: str) -> None:
 def shared_bases(graph: Graph) -> list[str]:
     """Return a sentence for each model of a compiled graph that is the base under an adapter."""
     return [
-        f"`{node.op.role}` is the base under the adapter of `{node.args[0].type.role}`: it is not "  # type: ignore[union-attr]
-        "loaded again."
-        for node in graph.nodes
-        if isinstance(node.op, Base)
+        f"`{base}` is the base under the adapter of `{role}`: it is not loaded again."
+        for base, role in over_bases(graph).items()
     ]

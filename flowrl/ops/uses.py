@@ -93,7 +93,7 @@ def uses_of(graph: Graph) -> dict[str, Uses]:
     What is done with the base under a model's adapter is done with that model.
     """
     found: dict[str, list[Node]] = {}
-    over = _over_bases(graph)
+    over = over_bases(graph)
     for node in graph.walk():
         for role in sorted({over.get(role, role) for role in _roles(node)}):
             found.setdefault(role, []).append(node)
@@ -105,10 +105,10 @@ def uses_of(graph: Graph) -> dict[str, Uses]:
     return {role: Uses(role, tuple(n), tuple(averaged[role])) for role, n in found.items()}
 
 
-def _over_bases(graph: Graph) -> dict[str, str]:
-    """Return the role that has the adapter, by the role of its base."""
-    nodes = [node for node in graph.walk() if isinstance(node.op, Base)]
-    return {of.op.role: role for of in nodes for role in _roles(of) if isinstance(of.op, Base)}
+def over_bases(graph: Graph) -> dict[str, str]:
+    """Return the role with an adapter on it, for each role that is read as the base under that."""
+    made = ((node.op, _roles(node)) for node in graph.walk())
+    return {op.role: role for op, roles in made if isinstance(op, Base) for role in roles}
 
 
 def _roles(node: Node) -> set[str]:

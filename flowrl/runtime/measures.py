@@ -99,7 +99,7 @@ class Measures:
         if on_gpu:
             torch.cuda.synchronize()
         took = time.perf_counter() - start
-        self.at(number).add(took, memory=_gpu_peak() if on_gpu else _process_peak())
+        self.at(number).add(took, memory=gpu_peak() if on_gpu else _process_peak())
 
     def at(self, number: int) -> Measured:
         """Return what is known of a node, to add to it."""
@@ -143,11 +143,13 @@ def by_name(names: Sequence[str], workers: Iterable[tuple[str, Found]]) -> dict[
     return done
 
 
-def _gpu_peak() -> int:
-    """Return the most bytes in use on the GPU since the peak was reset.
+def gpu_peak() -> int:
+    """Return the most bytes in use on the GPU since the peak was reset; 0 without one.
 
     Those of torch's tensors, and all that it doesn't know: contexts, other libraries, processes.
     """
+    if not torch.cuda.is_available():
+        return 0
     free, total = torch.cuda.mem_get_info()
     others = total - free - torch.cuda.memory_reserved()
     return torch.cuda.max_memory_allocated() + max(0, others)
