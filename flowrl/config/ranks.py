@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator, Mapping
 
-from flowrl.config.schema import EnginesTable, PoolSpec, Tables
+from flowrl.config.engine_tables import EnginesTable
+from flowrl.config.schema import PoolSpec, Tables
 from flowrl.config.structure import KeyPath, Problem
 from flowrl.errors import RunFileError
 from flowrl.ir.layout import Layout
