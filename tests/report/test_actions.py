@@ -1,16 +1,15 @@
 """What happens between the ops of a plan, in words."""
 
-from pathlib import Path
-
 import attrs
 from inline_snapshot import snapshot
 
 from flowrl.compiler.forecast import forecast
 from flowrl.ir.action import Action, Does
 from flowrl.report.actions import order_lines, residency_lines, sentence, unused_lines
-from flowrl.report.plan import planned, settings
+from flowrl.report.plan import settings
+from tests.report.conftest import example, planned
 
-FILE = str(Path(__file__).parents[2] / "examples" / "plan" / "grpo.toml")
+FILE = example("grpo")
 
 
 def grpo(machines="8xH100", *pools):
