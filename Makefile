@@ -33,6 +33,7 @@ system:
 install: $(STAMP) $(VLLM)
 
 $(STAMP): pyproject.toml constraints.txt | system
+	@echo "installing into $(VENV): minutes, and quiet"
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) --editable ".[dev]"
 	@touch $@

@@ -44,7 +44,8 @@ def target_of(run: RunFile, graph: Graph) -> Target:
         raise RunFileError(
             "there are no machines to plan for",
             where=f"  {run.source.file.name}",
-            hint='name them: `[cluster] machines = "8xH100"`, or `flowrl plan --cluster 8xH100`',
+            hint='name them: `[cluster] machines = "8xH100"`, or `--cluster 8xH100`; "1xCPU" is '
+            "the processor",
         )
     uses = uses_of(graph)
     shapes = {role: _shape(run, its) for role, its in uses.items()}

@@ -99,7 +99,7 @@ def test_a_run_file_without_machines():
     assert str(refused.value) == snapshot("""\
 there are no machines to plan for
   grpo.toml
-help: name them: `[cluster] machines = "8xH100"`, or `flowrl plan --cluster 8xH100`\
+help: name them: `[cluster] machines = "8xH100"`, or `--cluster 8xH100`; "1xCPU" is the processor\
 """)
 
 
