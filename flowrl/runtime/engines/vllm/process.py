@@ -5,7 +5,7 @@ import logging
 import os
 import warnings
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from itertools import count
@@ -98,6 +98,38 @@ def forget_lost_groups() -> None:
     for name, group in list(vars(state).items()):
         if isinstance(group, state.GroupCoordinator) and group.cpu_group not in c10d._world.pg_map:
             setattr(state, name, None)
+
+
+@contextmanager
+def class_apart(cls: type) -> Iterator[Callable[[Any], None]]:
+    """Keep a class of transformers' as it is; yield what gives a model of vLLM's one of its own.
+
+    Where vLLM has no model of a family it runs transformers' modules and rewrites their class, so
+    that it is compiled. Modules that train have that class too, and nothing of what it asks for.
+    """
+    before, bases = dict(vars(cls)), cls.__bases__
+
+    def rewritten() -> dict[str, Any]:
+        return {name: x for name, x in vars(cls).items() if before.get(name) is not x}
+
+    def part(model: Any) -> None:
+        if cls.__bases__ == bases:
+            return
+        wrappers = (base for base in cls.__bases__ if base not in bases)
+        own = type(cls.__name__, (cls, *wrappers), rewritten())
+        for module in model.modules():
+            if type(module) is cls:
+                module.__class__ = own
+
+    try:
+        yield part
+    finally:
+        cls.__bases__ = bases
+        for name in rewritten():
+            if name in before:
+                setattr(cls, name, before[name])
+            else:
+                delattr(cls, name)
 
 
 def keep_groups(llm: Any) -> None:

@@ -73,8 +73,8 @@ def start(vllm: Any, spec: ModelSpec, ranks: Ranks, **chosen: Any) -> Any:
     except Exception as error:
         raise EngineError(
             f"vLLM does not start on `{spec.path}`: {error}",
-            hint="`max_model_len`, `kv_cache_gib` and `gpu_memory_utilization` of its table "
-            'say how much memory it takes; engine = "hf" runs other models',
+            hint="`max_model_len`, `max_num_seqs`, `kv_cache_gib` and `gpu_memory_utilization` of "
+            'its table say how much memory it takes; engine = "hf" runs other models',
         ) from error
 
 

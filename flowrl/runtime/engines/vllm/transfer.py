@@ -67,7 +67,9 @@ class Transfer:
             self._send(weights)
         except Exception as error:
             raise EngineError(
-                f"vLLM failed as it took new weights: {error}", hint="start the run again"
+                f"vLLM failed as it took new weights: {error}",
+                hint="start the run again; if it knows a weight by another name, take "
+                'engine = "hf"',
             ) from error
         self.whole = True
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from inline_snapshot import snapshot
+from transformers import GPTNeoXConfig, GPTNeoXModel
 
 from flowrl.errors import EngineError
 from flowrl.functional.ragged import Ragged
@@ -19,6 +20,7 @@ from flowrl.runtime.engines.vllm.generator import VLLMGenerator
 from flowrl.runtime.model.lora import Lora
 from flowrl.runtime.model.models import ModelSpec
 from flowrl.runtime.ranks.ranks import Ranks
+from tests.runtime.families import SIZES, save
 from tests.train.conftest import make_model, make_tokenizer  # noqa: F401
 
 here = pytest.mark.skipif(find_spec("vllm") is None, reason="vLLM is not installed")
@@ -145,6 +147,21 @@ def test_two_engines_of_a_process_share_no_tables_and_no_scratch_memory(spec, ge
 def rotations(model):
     """Return where the rotary tables of a model are."""
     return {x.data_ptr() for name, x in model.named_buffers() if "cos_sin" in name}
+
+
+@here
+def test_modules_of_transformers_that_vllm_runs_can_be_trained_beside_it(tmp_path):
+    sizes = SIZES | {"hidden_size": 64, "num_attention_heads": 2}
+    spec = ModelSpec(save(GPTNeoXConfig(**sizes), tmp_path))
+    before, given = TorchTrainer(spec), dict(vars(GPTNeoXModel))
+
+    first, second = start(spec), start(spec)
+
+    assert dict(vars(GPTNeoXModel)) == given
+    for engine in (first, second):
+        (samples,) = engine.generate(ONE, Sampling(max_tokens=8))
+        assert gap(before, samples) < 1e-4
+        assert gap(TorchTrainer(spec), samples) < 1e-4
 
 
 @here

@@ -127,7 +127,7 @@ def test_weights_that_come_in_part_are_told_and_never_sampled_from(generator, ot
         [
             """\
 vLLM failed as it took new weights: out of luck
-help: start the run again\
+help: start the run again; if it knows a weight by another name, take engine = "hf"\
 """,
             """\
 vLLM failed before as it took new weights
@@ -151,5 +151,5 @@ def test_weights_that_vllm_was_not_given_are_named(generator, others):
 
     assert str(error.value) == snapshot("""\
 vLLM failed as it took new weights: vLLM was given nothing for ['model.layers.0.mlp.down_proj.weight']
-help: start the run again\
+help: start the run again; if it knows a weight by another name, take engine = "hf"\
 """)
