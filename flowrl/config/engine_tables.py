@@ -13,10 +13,13 @@ from flowrl.runtime.known_engines import FACTS
 class VLLMTable:
     """What the engine `vllm` is started with."""
 
-    gpu_memory_utilization: Mass = 0.9
-    """Share of a GPU's memory for weights, activations and key-value cache."""
+    gpu_memory_utilization: Mass | None = None
+    """Share of a GPU's memory for weights, activations and key-value cache, which the engine has
+    from its start to its end, also while others work, unless its residency is `offload` or `drop`.
+    If not given: 0.9 where nothing else lives in its pool, 0.4 where a trainer or another model
+    does; with the executor `local`, all live in one."""
     kv_cache_gib: AboveZero | None = None
-    """Size of the key-value cache instead; on a CPU 1 GiB if not given."""
+    """Size of the key-value cache instead, kept as long; on a CPU 1 GiB if not given."""
     max_model_len: Positive | None = None
     """Most tokens of a prompt and its completion; as many as the model has positions if not
     given."""

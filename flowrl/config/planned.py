@@ -6,6 +6,7 @@ from flowrl.compiler.search import Constraints
 from flowrl.compiler.simplify import simplify
 from flowrl.compiler.tasks import Seat
 from flowrl.config.check import check_run, trace_run, written_cluster
+from flowrl.config.reserves import check_reserves
 from flowrl.config.residency import check_aliases
 from flowrl.config.run_file import RunFile
 from flowrl.config.target import constraints_of, target_of
@@ -33,4 +34,6 @@ def plan_run(run: RunFile, cluster: Cluster | None = None) -> tuple[Traced, Plan
     def decided(seats: tuple[Seat, ...]) -> Constraints:
         return constraints_of(run, seats, pools)
 
-    return traced, plan_step(traced.graph, target, decided, homes, pools)
+    planned = plan_step(traced.graph, target, decided, homes, pools)
+    check_reserves(run, planned)
+    return traced, planned

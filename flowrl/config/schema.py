@@ -216,7 +216,8 @@ class RoleWorkloadTable:
     sequences: Positive | None = None
     """Most sequences that an engine runs at once; as many as its cache holds if not given."""
     kv_share: Mass = 0.9
-    """Of the GPU memory that weights leave free, what an engine takes as KV cache."""
+    """Of the GPU memory that weights leave free, what an engine takes as KV cache; the engine
+    `vllm` takes what its own table says."""
 
 
 @attrs.frozen

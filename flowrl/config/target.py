@@ -1,6 +1,6 @@
 """What a run file says to the planner: machines, models, lengths, and what is decided already."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any, cast
 
@@ -9,11 +9,12 @@ from flowrl.compiler.cost.memory import Residency
 from flowrl.compiler.hardware import Machines
 from flowrl.compiler.search import Constraints
 from flowrl.compiler.shapes import AdapterShape, ModelShape, known_shape
-from flowrl.compiler.target import Lengths, Profile, Settings, Target, Workload
+from flowrl.compiler.target import Lengths, Profile, Reserve, Settings, Target, Workload
 from flowrl.compiler.tasks import Seat
 from flowrl.config.adapters import adapted
 from flowrl.config.lending import unlent
 from flowrl.config.ranks import divided
+from flowrl.config.reserves import reserve_of
 from flowrl.config.run_file import RunFile
 from flowrl.config.widths import narrow_trainer, widths
 from flowrl.errors import EngineError, RunFileError
@@ -53,7 +54,7 @@ def target_of(run: RunFile, graph: Graph) -> Target:
     return Target(
         Machines.parse(run.cluster.machines),
         shapes,
-        _workload(run, uses, lending),
+        _workload(run, graph, lending),
         Profile.load(run.resolve(run.workload.profile)) if run.workload.profile else Profile(),
         {role: _adapter(run, role, shapes[role]) for role in adapted(run) if role in shapes},
     )
@@ -116,8 +117,9 @@ def _adapter(run: RunFile, role: str, shape: ModelShape) -> AdapterShape:
         raise EngineError(error.problem, where=where, hint=error.hint) from None
 
 
-def _workload(run: RunFile, uses: Mapping[str, Uses], lending: Collection[str]) -> Workload:
-    table, narrow = run.workload, narrow_trainer(run, uses, lending)
+def _workload(run: RunFile, graph: Graph, lending: Collection[str]) -> Workload:
+    table, uses = run.workload, uses_of(graph)
+    narrow = narrow_trainer(run, uses, lending)
     generating = [role for role, its in uses.items() if its.generates]
     most = max((run.engines.role(role).generate.max_tokens for role in generating), default=512)
     response: Any = table.response_tokens or {"mean": most / 2, "max": most}
@@ -126,11 +128,18 @@ def _workload(run: RunFile, uses: Mapping[str, Uses], lending: Collection[str]) 
         Lengths.of(table.prompt_tokens, run.where("workload.prompt_tokens")),
         Lengths.of(response, run.where("workload.response_tokens")),
         table.rounds,
-        {role: _settings(run, its, narrow=narrow, lending=lending) for role, its in uses.items()},
+        {
+            role: _settings(
+                run, its, narrow, lends=role in lending, reserve=reserve_of(run, graph, role)
+            )
+            for role, its in uses.items()
+        },
     )
 
 
-def _settings(run: RunFile, its: Uses, *, narrow: bool, lending: Collection[str]) -> Settings:
+def _settings(
+    run: RunFile, its: Uses, narrow: bool, *, lends: bool, reserve: Reserve | None
+) -> Settings:
     engines, expected = run.engines.role(its.role), run.workload.role(its.role)
     train = engines.train
     return Settings(
@@ -143,5 +152,6 @@ def _settings(run: RunFile, its: Uses, *, narrow: bool, lending: Collection[str]
         compiled=train.compile,
         sequences=expected.sequences or engines.generate.together,
         kv_share=expected.kv_share,
-        lends=its.role in lending,
+        reserve=reserve,
+        lends=lends,
     )

@@ -37,7 +37,7 @@ def _gpus(plan: Planned, pool: Pool) -> str:
 
 
 def _settings(plan: Planned, seat: Seat) -> Iterator[str]:
-    """Yield what is trained in place of a model, and what waits in host memory."""
+    """Yield what is trained in place of a model, waits in host memory, or is reserved."""
     target, settings = plan.target, plan.target.workload.settings(seat.role)
     if seat.use == "train" and (adapter := target.adapters.get(seat.role)):
         own, every = adapter.count / 1e6, target.shapes[seat.role].count / 1e6
@@ -49,3 +49,11 @@ def _settings(plan: Planned, seat: Seat) -> Iterator[str]:
         yield ON_HOST["optimizer"]
     if settings.offload_activations and seat.use == "train":
         yield "what layers keep on the host"
+    if settings.reserve and seat.use == "generate":
+        yield settings.reserve.on(_memory(plan, seat))
+
+
+def _memory(plan: Planned, seat: Seat) -> int:
+    """Return the bytes of a GPU that a seat is on."""
+    machines = plan.target.machines
+    return machines.gpu(plan.found.seated(seat).ranks[0]).memory_bytes

@@ -36,6 +36,9 @@ class Facts:
         temperatures: the lowest and the highest that it samples at, besides 0.
         adapter_rank: the highest rank of an adapter that it takes.
         adapter_dtypes: in which it computes adapters on a GPU.
+        reserves: the share of a GPU's memory that it has from its start to its end, if it takes
+            one: where it has the GPU alone, and where others work on it too.
+        cpu_cache_gib: of its key-value cache on a CPU, where the run file is silent.
         sequences: that it is given at once where the run file is silent; None, all of a worker's,
             for one that chooses itself how many it computes.
     """
@@ -48,6 +51,8 @@ class Facts:
     temperatures: tuple[float, float] = (0.0, inf)
     adapter_rank: float = inf
     adapter_dtypes: tuple[str, ...] = ("float32", "bfloat16", "float64")
+    reserves: tuple[float, float] | None = None
+    cpu_cache_gib: float | None = None
     sequences: int | None = None
 
     def samples_at(self, temperature: float) -> bool:
@@ -74,6 +79,8 @@ FACTS: Mapping[str, Facts] = MappingProxyType(
             temperatures=(0.01, 2.0),  # below, vLLM samples at 0.01
             adapter_rank=512,
             adapter_dtypes=("bfloat16",),  # its kernels' own; on a CPU it has none
+            reserves=(0.9, 0.4),
+            cpu_cache_gib=1.0,
         ),
     }
 )

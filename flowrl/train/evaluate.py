@@ -117,8 +117,9 @@ def lower_evaluation(
         sampling = attrs.evolve(setup.sampling, max_tokens=table.max_tokens)
         setup = attrs.evolve(setup, sampling=sampling)
     judges = [reward] if reward in run.reward.models else []
-    models = {"policy": setup} | {name: role_setup(run, name) for name in judges}
-    return trace(program, {}, judges, **settings).lower(cluster, models)
+    traced = trace(program, {}, judges, **settings)
+    models = {"policy": setup} | {name: role_setup(run, traced.graph, name) for name in judges}
+    return traced.lower(cluster, models)
 
 
 def evaluation_tokenizers(
@@ -161,8 +162,9 @@ def eval_checkpoint(
         raise RunFileError(
             f"{path} has no [eval]", hint="add `[eval]`, with `[eval.data]` for what differs"
         )
-    role = tokenizing_role(lower(run).graph)
-    setup = role_setup(run, role)
+    training = lower(run).graph
+    role = tokenizing_role(training)
+    setup = role_setup(run, training, role)
     spec = attrs.evolve(setup.model, path=str(_folder(checkpoint, role)), lora=None)
     lowered = lower_evaluation(run, run.eval, attrs.evolve(setup, model=spec))
     tokenizers = load_tokenizers(lowered)

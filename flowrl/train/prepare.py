@@ -4,13 +4,17 @@ from typing import Any
 
 import attrs
 
+from flowrl.compiler.cluster import Cluster
+from flowrl.compiler.simplify import simplify
 from flowrl.config.check import check_run, cluster_of, trace_run
 from flowrl.config.placement import on_gpu
+from flowrl.config.reserves import share_of
 from flowrl.config.run_file import RunFile
 from flowrl.config.schema import OptimizerSettings
 from flowrl.config.weights import How, Placed, syncs
 from flowrl.data.tokenizer import load_tokenizer
 from flowrl.errors import DataError
+from flowrl.ir.graph import Graph
 from flowrl.ir.layout import Layout
 from flowrl.ops.uses import uses_of
 from flowrl.runtime.engine import Sampling
@@ -30,7 +34,8 @@ def lower(run: RunFile) -> Lowered:
         FlowrlError: the program, its hyperparameters, roles, pools or batch sizes are wrong.
     """
     traced, cluster = trace_run(run), cluster_of(run)
-    lowered = traced.lower(cluster, {role: role_setup(run, role) for role in run.roles})
+    read = simplify(traced.graph, Cluster())
+    lowered = traced.lower(cluster, {role: role_setup(run, read, role) for role in run.roles})
     check_run(run, lowered.graph, traced.program.inputs)
     return attrs.evolve(lowered, models=_sharing(run, lowered))
 
@@ -55,8 +60,8 @@ def _sharing(run: RunFile, lowered: Lowered) -> dict[str, RoleSetup]:
     }
 
 
-def role_setup(run: RunFile, role: str) -> RoleSetup:
-    """Return how a role is run, as the run file says."""
+def role_setup(run: RunFile, graph: Graph, role: str) -> RoleSetup:
+    """Return how a role of a program is run, as the run file says."""
     model, engines = run.roles[role], run.engines.role(role)
     generate, train, settings = engines.generate, engines.train, run.optimizer.role(role)
     options = {f.name: getattr(settings, f.name) for f in attrs.fields(OptimizerSettings)}
@@ -67,7 +72,7 @@ def role_setup(run: RunFile, role: str) -> RoleSetup:
             path, model.head, model.dtype, _device(run, role, "train"), lora=_lora(run, role)
         ),
         generator=generate.engine,
-        generator_options=attrs.asdict(generate.vllm) if generate.vllm else {},
+        generator_options=_generator_options(run, graph, role),
         generator_device=_device(run, role, "generate"),
         sampling=Sampling(
             max_tokens=generate.max_tokens, min_tokens=generate.min_tokens, stop=generate.stop
@@ -87,6 +92,13 @@ def role_setup(run: RunFile, role: str) -> RoleSetup:
         ),
         fsdp=_fsdp(run, role) if train.shard == "fsdp2" else None,
     )
+
+
+def _generator_options(run: RunFile, graph: Graph, role: str) -> dict[str, object]:
+    """Return what the engine that samples from a role is started with."""
+    table, share = run.engines.role(role).generate.vllm, share_of(run, graph, role)
+    given = attrs.asdict(table) if table else {}
+    return given if share is None else given | {"gpu_memory_utilization": share}
 
 
 def _lora(run: RunFile, role: str) -> Lora | None:

@@ -17,7 +17,7 @@ from flowrl.errors import (
 )
 from flowrl.runtime.ranks.ranks import Fsdp2
 from flowrl.runtime.training.schedule import TrainerOptions
-from flowrl.train.prepare import role_setup
+from flowrl.train.prepare import lower
 from tests.train.conftest import REFERENCE, ROWS, SCORED, make_tokenizer
 
 DUAL = """
@@ -294,11 +294,31 @@ roles = ["policy.generate"]
 """
     path = folder.write("grpo", added=pools)
 
-    real = role_setup(load_run_file(path), "policy")
-    emulated = role_setup(load_run_file(path, ("cluster.num_gpus=1",)), "policy")
+    real = lower(load_run_file(path)).models["policy"]
+    emulated = lower(load_run_file(path, ("cluster.num_gpus=1",))).models["policy"]
 
     assert (real.model.device, real.generator_device) == ("cpu", "cuda")
     assert (emulated.model.device, emulated.generator_device) == ("cpu", "cpu")
+
+
+def test_vllm_is_started_with_the_share_of_the_gpu_that_plans_count(folder):
+    pools = """
+[cluster]
+executor = "ray"
+[cluster.pools.train]
+roles = ["policy.train"%s]
+[cluster.pools.rollout]
+roles = ["policy.generate"%s]
+"""
+    vllm = ('engines.policy.generate.engine="vllm"',)
+
+    apart, together = (
+        lower(load_run_file(folder.write("grpo", added=pools % claims), vllm)).models["policy"]
+        for claims in ((', "reference"', ""), ("", ', "reference"'))
+    )
+
+    assert apart.generator_options == {"gpu_memory_utilization": 0.9}
+    assert together.generator_options == {"gpu_memory_utilization": 0.4}
 
 
 def test_a_layout_says_how_many_replicas_of_divided_weights_there_are(folder):
@@ -312,7 +332,7 @@ roles = ["policy"]
     path = folder.write("grpo", added=pools)
 
     def fsdp(*sets):
-        return role_setup(load_run_file(path, sets), "policy").fsdp
+        return lower(load_run_file(path, sets)).models["policy"].fsdp
 
     assert fsdp() == Fsdp2()
     assert fsdp("cluster.pools.train.layouts.policy='dp2 x fsdp2'") == Fsdp2(replicas=2)

@@ -40,11 +40,29 @@ def peak_tokens(workload: Workload, running: float, shared: float) -> float:
     return max((max(over, 1 / running) * (prompt + end) for _, end, over in steps), default=prompt)
 
 
+def free_bytes(rank: Rank) -> float:
+    """Return the bytes of a rank's KV cache at most; below 0 if weights alone are too large."""
+    s = rank.settings
+    taken = GRAPHS + rank.weight_bytes
+    if s.reserve is None:
+        return s.kv_share * (rank.gpu.usable_bytes - taken)
+    if s.reserve.cache_bytes is not None:
+        return s.reserve.cache_bytes
+    return s.reserve.share * rank.gpu.memory_bytes - taken
+
+
+def lacking_bytes(rank: Rank) -> int:
+    """Return what an engine's reserve lacks to hold the longest sequence; 0 if it does."""
+    workload = rank.workload
+    longest = workload.prompt_tokens.maximum + workload.response_tokens.maximum
+    lacks = longest * token_bytes(rank) - free_bytes(rank)
+    return max(0, round(lacks)) if rank.settings.reserve else 0
+
+
 def at_once(rank: Rank, sequences: float) -> float:
     """Return how many sequences an engine runs at once, of a task's `sequences` in all engines."""
     s, shared = rank.settings, sharing(rank.workload, sequences)
-    free = rank.gpu.usable_bytes - GRAPHS - rank.weight_bytes
-    tokens = s.kv_share * free / token_bytes(rank)
+    tokens = free_bytes(rank) / token_bytes(rank)
     running = max(1.0, sequences / rank.batches)
     for _ in range(2):  # fewer that run have a higher peak each
         running = max(1.0, min(running, tokens / peak_tokens(rank.workload, running, shared)))

@@ -7,7 +7,14 @@ import attrs
 
 from flowrl.compiler.cost.activations import LOGIT_PASSING, LOGIT_STORED, AdapterWidths, Widths
 from flowrl.compiler.cost.buffers import gathered, logits, narrow_gradient
-from flowrl.compiler.cost.cache import GRAPHS, at_once, peak_tokens, sharing, token_bytes
+from flowrl.compiler.cost.cache import (
+    GRAPHS,
+    at_once,
+    free_bytes,
+    peak_tokens,
+    sharing,
+    token_bytes,
+)
 from flowrl.compiler.cost.forward import layer_gradients, layer_weights
 from flowrl.compiler.cost.kept import Kept, input_bytes
 from flowrl.compiler.cost.rank import Rank
@@ -34,12 +41,13 @@ class Memory:
         gradients: summed over microbatches.
         optimizer: its states, masters included.
         activations: at their peak.
-        kv_cache: at its peak.
+        kv_cache: at its peak; or all that an engine reserves.
         engine: context, libraries and graphs: there as long as the process is.
         buffers: logits, and weights that FSDP has gathered, with what the allocator holds for them;
             or moments that were fetched for a step.
         waiting: in host memory, whoever works; on no GPU.
         fixed: of the weights, those that nothing brings anew: the base of an adapter.
+        reserved: of the KV cache, what an engine that doesn't sleep has while others work.
     """
 
     weights: int = 0
@@ -51,6 +59,7 @@ class Memory:
     buffers: int = 0
     waiting: int = 0
     fixed: int = 0
+    reserved: int = 0
 
     @property
     def total(self) -> int:
@@ -69,11 +78,16 @@ class Memory:
     def asleep(self, residency: Residency) -> "Memory":
         """Return what it takes while another seat works.
 
-        Caches, activations, buffers and gradients go in each case.
+        Activations, buffers and gradients go in each case; so do caches that are not reserved.
         """
-        if residency != "resident":
+        if residency in ("offload", "drop"):
             return Memory(engine=self.engine)
-        return Memory(weights=self.weights, optimizer=self.optimizer, engine=self.engine)
+        return Memory(
+            weights=self.awake(residency).weights,
+            optimizer=self.optimizer,
+            kv_cache=self.reserved,
+            engine=self.engine,
+        )
 
     def leaves(self, residency: Residency) -> int:
         """Return what goes to host memory while another seat works."""
@@ -172,10 +186,22 @@ def _generating(rank: Rank, sequences: float) -> Memory:
     running = at_once(rank, sequences)
     tokens = running * peak_tokens(rank.workload, running, sharing(rank.workload, sequences))
     base = shard_count(rank.shape, rank.layout) * rank.settings.weight_bytes
+    buffers = round(running * rank.shape.vocab * LOGIT_PASSING / rank.layout.tp)
+    reserved = _reserved(rank, buffers)
     return Memory(
         weights=rank.weight_bytes,
-        kv_cache=round(tokens * token_bytes(rank)),
+        kv_cache=reserved or round(tokens * token_bytes(rank)),
         engine=GRAPHS,
-        buffers=round(running * rank.shape.vocab * LOGIT_PASSING / rank.layout.tp),
+        buffers=buffers,
         fixed=base if rank.adapter else 0,
+        reserved=reserved,
     )
+
+
+def _reserved(rank: Rank, buffers: int) -> int:
+    """Return the cache that an engine reserves: of a share of the GPU, what all else leaves."""
+    reserve = rank.settings.reserve
+    if reserve is None:
+        return 0
+    beside = buffers if reserve.cache_bytes is None else 0
+    return max(0, round(free_bytes(rank)) - beside)

@@ -67,7 +67,14 @@ Change = tuple[str, Callable[[Settings], Settings]]
 
 
 def _changes(target: Target) -> tuple[list[Change], ...]:
-    return _checkpointing(target), _offloads(target), _microbatches(target), _caches(target)
+    return (
+        _checkpointing(target),
+        _offloads(target),
+        _microbatches(target),
+        _caches(target),
+        _shares(target),
+        _reserved_caches(target),
+    )
 
 
 def _checkpointing(target: Target) -> list[Change]:
@@ -100,11 +107,48 @@ def _microbatches(target: Target) -> list[Change]:
 
 
 def _caches(target: Target) -> list[Change]:
+    """Return fewer sequences at once, where an engine's cache is as large as they need."""
     return [
         (f"at most {count} sequences at once in an engine", _at_most("sequences", count))
         for count in (256, 64, 16)
-        if any(s.sequences is None or s.sequences > count for s in _settings(target))
+        if any(
+            s.reserve is None and (s.sequences is None or s.sequences > count)
+            for s in _settings(target)
+        )
     ]
+
+
+def _shares(target: Target) -> list[Change]:
+    """Return lower shares of a GPU for engines that reserve one."""
+    now = [s.reserve.share for s in _settings(target) if s.reserve and not s.reserve.cache_bytes]
+    return [
+        (f"lower `gpu_memory_utilization` to {share}", _reserving(share=share))
+        for share in (0.3, 0.2, 0.1)
+        if max(now, default=0) > share
+    ]
+
+
+def _reserved_caches(target: Target) -> list[Change]:
+    """Return smaller caches for engines that reserve theirs by its size."""
+    now = [s.reserve.cache_bytes or 0 for s in _settings(target) if s.reserve]
+    return [
+        (f"lower `kv_cache_gib` to {gib}", _reserving(cache_bytes=gib * 2**30))
+        for gib in (16, 4, 1)
+        if max(now, default=0) > gib * 2**30
+    ]
+
+
+def _reserving(**most: float) -> Callable[[Settings], Settings]:
+    """Return a change to reserves: at most so much of each, where it is given."""
+
+    def change(settings: Settings) -> Settings:
+        if settings.reserve is None:
+            return settings
+        now = {name: getattr(settings.reserve, name) for name in most}
+        least: dict[str, Any] = {name: x and min(x, most[name]) for name, x in now.items()}
+        return attrs.evolve(settings, reserve=attrs.evolve(settings.reserve, **least))
+
+    return change
 
 
 def _at_most(field: str, most: int) -> Callable[[Settings], Settings]:

@@ -5,8 +5,10 @@ from math import inf
 
 import attrs
 
+from flowrl.compiler.cost.cache import lacking_bytes
 from flowrl.compiler.cost.links import slowest
 from flowrl.compiler.cost.memory import Memory, Residency, memory
+from flowrl.compiler.cost.rank import Rank
 from flowrl.compiler.cost.residency import sleep_seconds, wake_seconds
 from flowrl.compiler.cost.seconds import seconds
 from flowrl.compiler.cost.spent import Spent
@@ -49,8 +51,9 @@ class ModelCosts:
         return candidates(seat.use, self._shape(seat), len(ranks), per_node)
 
     def cache_shares(self, seat: Seat) -> Sequence[float]:
-        """Return shares of the KV cache for a seat that generates."""
-        return CACHES if seat.use == "generate" else CACHES[:1]
+        """Return shares of the KV cache for a seat that generates; what is reserved is all used."""
+        reserve = self.target.workload.settings(seat.role).reserve
+        return CACHES if seat.use == "generate" and reserve is None else CACHES[:1]
 
     def residencies(self, seat: Seat) -> Sequence[Residency]:
         """Return what a seat may do; weights that train have no other place to come from."""
@@ -140,6 +143,14 @@ class ModelCosts:
         most = max((task.sequences for task in self.tasks if task.seat == seat), default=inf)
         shape, cache_share = self._shape(seat), seated.cache_share
         return memory(seat, shape, layout, ranks, self.target, most, cache_share)
+
+    def lacks(self, seated: Seated) -> int:
+        """Return the bytes that an engine's reserve lacks to hold its longest sequence."""
+        seat = seated.seat
+        if seat.use != "generate":
+            return 0
+        where = seated.layout, seated.ranks, self.target
+        return lacking_bytes(Rank.of("generate", seat.role, self._shape(seat), *where))
 
     def _shape(self, seat: Seat) -> ModelShape:
         return self.target.shapes[seat.role]

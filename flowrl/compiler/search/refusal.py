@@ -53,8 +53,9 @@ def _helped(tasks: Sequence[Task], target: Target, constraints: Constraints) -> 
 def _helping(tasks: Sequence[Task], fixes: Iterable[Fix]) -> Iterator[Helped]:
     """Yield the fixes with which something fits, each when it is asked for."""
     for fix in fixes:
-        found = best_placement(tasks, ModelCosts(fix.target, tuple(tasks)), fix.constraints)
-        if found:
+        costs = ModelCosts(fix.target, tuple(tasks))
+        found = best_placement(tasks, costs, fix.constraints)
+        if found and not any(costs.lacks(found.seated(seat)) for seat in found.seats):
             yield fix, found
 
 

@@ -3,6 +3,6 @@
 from flowrl.compiler.target.lengths import Lengths
 from flowrl.compiler.target.profile import Profile, Speeds
 from flowrl.compiler.target.target import Target
-from flowrl.compiler.target.workload import Offload, Settings, Workload
+from flowrl.compiler.target.workload import Offload, Reserve, Settings, Workload
 
-__all__ = ["Lengths", "Offload", "Profile", "Settings", "Speeds", "Target", "Workload"]
+__all__ = ["Lengths", "Offload", "Profile", "Reserve", "Settings", "Speeds", "Target", "Workload"]

@@ -17,6 +17,28 @@ that it keeps, where weights are divided."""
 
 
 @attrs.frozen
+class Reserve:
+    """GPU memory that an engine has from its start to its end, and gives back only as it sleeps.
+
+    Attributes:
+        title: what messages call the engine.
+        share: of each GPU's memory, for weights, activations and cache.
+        cache_bytes: of the cache on each GPU; if None, all that the share leaves.
+    """
+
+    title: str
+    share: float
+    cache_bytes: int | None = None
+
+    def on(self, memory_bytes: int) -> str:
+        """Return in words what it is on a GPU of so many bytes."""
+        if self.cache_bytes is not None:
+            return f"{self.title} reserves {self.cache_bytes / 1e9:.1f} GB for its cache"
+        size = self.share * memory_bytes
+        return f"{self.title} reserves {size / 1e9:.1f} GB, {self.share:g} of the GPU"
+
+
+@attrs.frozen
 class Settings:
     """How one role's model is held and run.
 
@@ -34,6 +56,7 @@ class Settings:
         compiled: layers run as few kernels; activations travel less.
         sequences: that one engine runs at once, at most; None is as many as its cache holds.
         kv_share: of the memory that weights leave free, what an engine takes as KV cache.
+        reserve: what the engine that samples takes instead, whatever its samples need.
         lends: whether the engine that samples lets the trainer compute with its own tensors.
     """
 
@@ -50,6 +73,7 @@ class Settings:
     compiled: bool = False
     sequences: int | None = 1024
     kv_share: float = 0.9
+    reserve: Reserve | None = None
     lends: bool = True
 
 

@@ -5,10 +5,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from inline_snapshot import snapshot
 
-from flowrl.compiler.cost.cache import peak_tokens, sharing
+from flowrl.compiler.cost.cache import (
+    at_once,
+    lacking_bytes,
+    peak_tokens,
+    sharing,
+    token_bytes,
+)
 from flowrl.compiler.cost.memory import Memory, memory
+from flowrl.compiler.cost.rank import Rank
 from flowrl.compiler.shapes import known_shape
-from flowrl.compiler.target import Lengths, Workload
+from flowrl.compiler.target import Lengths, Reserve, Workload
 from flowrl.compiler.tasks import Seat
 from flowrl.ir.layout import Layout
 from tests.compiler.cost.targets import target
@@ -76,6 +83,47 @@ def test_an_engine_takes_no_more_than_its_share_of_what_is_free():
     free = 0.95 * 81_559 * 2**20 - 2e9 - one.weights
 
     assert one.kv_cache == pytest.approx(0.9 * free, rel=1e-3)
+
+
+@pytest.mark.parametrize("sequences", [1, 10**6])
+def test_an_engine_takes_the_share_that_it_reserves_whatever_its_samples_need(sequences):
+    reserve = Reserve("vLLM", 0.4)
+
+    one = bytes_of(GENERATE, SMALL, "1", "1xH200", sequences=sequences, reserve=reserve)
+
+    assert one.total == round(0.4 * 143_771 * 2**20)
+    assert one.asleep("resident").total == one.total - one.buffers
+    assert one.asleep("alias").total == one.total - one.buffers - one.weights
+    assert one.asleep("offload") == one.asleep("drop") == Memory(engine=2_000_000_000)
+
+
+def test_a_cache_of_a_given_size_is_reserved_beside_the_weights():
+    reserve = Reserve("vLLM", 0.4, 3 * 2**30)
+
+    one = bytes_of(GENERATE, SMALL, "1", "1xH200", reserve=reserve)
+
+    assert one.kv_cache == one.asleep("resident").kv_cache == 3 * 2**30
+
+
+def test_what_is_reserved_bounds_how_many_sequences_run_at_once():
+    its = target("1xH200", reserve=Reserve("vLLM", 0.1, 2**30), sequences=None)
+
+    rank = Rank.of("generate", "policy", SEVEN, Layout(), range(1), its)
+
+    assert at_once(rank, 10**4) == pytest.approx(
+        2**30 / token_bytes(rank) / peak_tokens(rank.workload, at_once(rank, 10**4), 156.25),
+        rel=1e-2,
+    )
+    assert lacking_bytes(rank) == 0
+
+
+def test_a_reserve_lacks_what_the_longest_sequence_needs_beside_the_weights():
+    its = target("1xH200", reserve=Reserve("vLLM", 0.1))
+
+    rank = Rank.of("generate", "policy", SEVEN, Layout(), range(1), its)
+
+    need = 2 * SEVEN.count + 2_000_000_000 + (256 + 600) * token_bytes(rank)
+    assert lacking_bytes(rank) == round(need - 0.1 * 143_771 * 2**20)
 
 
 def test_half_the_cache_runs_half_the_sequences():

@@ -77,7 +77,7 @@ class VLLMGenerator:
         check_dtype(spec)
         check_device(spec)
         on_cpu = spec.device == "cpu"
-        cache = 1.0 if on_cpu and kv_cache_gib is None else kv_cache_gib
+        cache = KNOWN.cpu_cache_gib if on_cpu and kv_cache_gib is None else kv_cache_gib
         self.spec, self.tokenizer, self.ranks = spec, tokenizer, ranks
         self.version, self.loads = 0, 0
         self.outline = outline(spec)

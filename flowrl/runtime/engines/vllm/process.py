@@ -5,7 +5,7 @@ import logging
 import os
 import warnings
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from itertools import count
@@ -78,18 +78,28 @@ def own_world(first: int | None = None) -> Iterator[None]:
     """Let vLLM have a default process group of its own; then ours is the default again, if any.
 
     Processes tell their groups apart by how many each has made: vLLM's, which others don't make,
-    are counted from elsewhere.
+    are counted from elsewhere. They end with the process, after the engines that use them.
 
     Args:
         first: from where; ranks that start vLLM together give the same.
     """
     ours, made = dist.GroupMember.WORLD, c10d._world.group_count
+    before = set(c10d._world.pg_names.values())
     dist.GroupMember.WORLD, c10d._world.group_count = None, first or next(FIRST_GROUP)
     forget_lost_groups()
     try:
         yield
     finally:
         dist.GroupMember.WORLD, c10d._world.group_count = ours, made
+        theirs = set(c10d._world.pg_names.values()) - before
+        weakref.finalize(c10d, end_groups, theirs)  # the module is there until the process ends
+
+
+def end_groups(names: Collection[str]) -> None:
+    """End the process groups of these names, the last first, if they are still there."""
+    for group, name in reversed(list(c10d._world.pg_names.items())):
+        if name in names:
+            dist.destroy_process_group(group)
 
 
 def forget_lost_groups() -> None:
