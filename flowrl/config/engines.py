@@ -14,6 +14,7 @@ def engines_fit(tables: Tables) -> Iterator[Problem]:
     yield from _unknown(tables)
     yield from _generators(tables)
     yield from _samplers(tables)
+    yield from _stops(tables)
     yield from _rooms(tables)
     yield from _kernels(tables)
     yield from _offloads(tables)
@@ -77,6 +78,18 @@ def _samplers(tables: Tables) -> Iterator[Problem]:
                 f"`models.{role}.lora.rank` is {model.lora.rank}",
                 hint='take a lower rank, or `engine = "hf"`',
                 against=((*path, "engine"),),
+            )
+
+
+def _stops(tables: Tables) -> Iterator[Problem]:
+    """Yield stop strings that are empty: they would end each completion before it begins."""
+    for role, engines in tables.engines.roles.items():
+        path: KeyPath = ("engines", role, "generate", "stop")
+        if not all(stop := engines.generate.stop):
+            yield Problem(
+                path,
+                f"`{dotted(path)}` must be strings that are not empty; got {as_toml(list(stop))}",
+                hint="leave the empty one out",
             )
 
 

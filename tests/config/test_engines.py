@@ -123,6 +123,22 @@ def test_completions_that_leave_no_room_for_a_prompt(error_of):
 """)
 
 
+def test_stop_strings_that_are_empty(error_of, load):
+    engine = "[engines.policy.generate]\n"
+
+    assert error_of(engine + 'stop = ["\\n", ""]\n') == snapshot("""\
+`engines.policy.generate.stop` must be strings that are not empty; got ["\\n", ""]
+  run.toml:21
+   21 | stop = ["\\n", ""]
+        ^^^^
+help: leave the empty one out\
+""")
+    assert load(engine + 'stop = ["\\n", "é"]\n').engines.role("policy").generate.stop == (
+        "\n",
+        "é",
+    )
+
+
 def test_a_temperature_that_the_engine_does_not_sample_at(error_of, load):
     engine = "[engines.policy.generate]\nengine = 'vllm'\n"
 
