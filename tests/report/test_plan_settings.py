@@ -147,3 +147,18 @@ def test_numbers_of_float64_are_trained_in_float64():
         *(8, 8),
         *(0, 16),
     )
+
+
+def test_what_vllm_reserves_is_said_of_its_seat_and_kept_while_others_work():
+    vllm = 'engines.policy.generate.engine="vllm"'
+    pools = "cluster.pools.all={gpus=8, workers=8, roles=['policy', 'reference'], residencies=%s}"
+    stays = pools % "{'policy.generate'='resident'}"
+
+    shown = lines_of((vllm, 'models.policy.dtype="bfloat16"', stays), "  policy")
+
+    assert shown == snapshot("""\
+  policy.generate  tp2 x dp4  resident  vLLM reserves 34.2 GB, 0.4 of the GPU
+  policy.train     fsdp8      resident
+  policy.generate  [WWWWKKKKKKKKKKKKEzzzzzzzzz..............]  52.5 GB of 81.2 GB  weights 7.62 GB, kv cache 24.5 GB, engine 2 GB, buffers 117 MB; asleep: reference.score 4.41 GB, policy.train 13.9 GB
+  policy.train     [WGGOOOOOAEBBBBBzzzzzzzzzzzzzzzzzzz......]  69.6 GB of 81.2 GB  weights 1.9 GB, gradients 3.81 GB, optimizer 11.4 GB, activations 1.8 GB, engine 600 MB, buffers 11.6 GB; asleep: policy.generate 34.1 GB, reference.score 4.41 GB\
+""")
