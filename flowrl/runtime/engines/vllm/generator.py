@@ -12,7 +12,6 @@ from flowrl.errors import EngineError
 from flowrl.runtime.engine import Completion, Request, Sampling
 from flowrl.runtime.engines.vllm.adapter import Adapters
 from flowrl.runtime.engines.vllm.process import (
-    class_apart,
     import_vllm,
     keep_groups,
     may_sleep,
@@ -87,19 +86,18 @@ class VLLMGenerator:
         self.eager = on_cpu if enforce_eager is None else enforce_eager
         self.vllm = import_vllm()
         self.may_sleep = on_cpu or may_sleep()
-        with class_apart(type(self.outline.get_decoder())) as part:
-            self.llm = start(
-                self.vllm,
-                spec,
-                ranks,
-                **at_once(max_num_seqs),
-                max_model_len=max_model_len,
-                gpu_memory_utilization=gpu_memory_utilization,
-                kv_cache_memory_bytes=None if cache is None else int(cache * 2**30),
-                enforce_eager=self.eager,
-                enable_sleep_mode=not on_cpu and self.may_sleep,
-            )
-            self.llm.apply_model(part)
+        self.llm = start(
+            self.vllm,
+            spec,
+            type(self.outline.get_decoder()),
+            ranks,
+            **at_once(max_num_seqs),
+            max_model_len=max_model_len,
+            gpu_memory_utilization=gpu_memory_utilization,
+            kv_cache_memory_bytes=None if cache is None else int(cache * 2**30),
+            enforce_eager=self.eager,
+            enable_sleep_mode=not on_cpu and self.may_sleep,
+        )
         self.scratch = scratch()
         keep_groups(self.llm)
         self.llm.llm_engine.output_processor.tokenizer = tokenizer

@@ -4,7 +4,7 @@ from typing import Any
 
 from flowrl.errors import EngineError
 from flowrl.runtime.engines.vllm import adapter, transfer
-from flowrl.runtime.engines.vllm.process import forget_rotations, own_threads, quiet
+from flowrl.runtime.engines.vllm.process import class_apart, forget_rotations, own_threads, quiet
 from flowrl.runtime.engines.vllm.ranks import division, launched
 from flowrl.runtime.known_engines import FACTS
 from flowrl.runtime.model.models import ModelSpec
@@ -35,12 +35,13 @@ def check_dtype(spec: ModelSpec) -> None:
         )
 
 
-def start(vllm: Any, spec: ModelSpec, ranks: Ranks, **chosen: Any) -> Any:
+def start(vllm: Any, spec: ModelSpec, decoder: type, ranks: Ranks, **chosen: Any) -> Any:
     """Return a vLLM, its `LLM`, with a model in it.
 
     Args:
         vllm: the module.
         spec: the model, and the device it is on.
+        decoder: transformers' class of its layers' stack, which stays as it is.
         ranks: those that divide it. Each starts its own, at the same time.
         chosen: settings of vLLM's that don't follow from the model and its ranks.
 
@@ -56,9 +57,15 @@ def start(vllm: Any, spec: ModelSpec, ranks: Ranks, **chosen: Any) -> Any:
     }
     starting = f"starting vLLM on {spec.path}"
     try:
-        with ranks.together(starting), quiet(), own_threads(), launched(ranks, spec.device):
+        with (
+            ranks.together(starting),
+            quiet(),
+            own_threads(),
+            launched(ranks, spec.device),
+            class_apart(decoder) as part,
+        ):
             forget_rotations()
-            return vllm.LLM(
+            llm = vllm.LLM(
                 spec.path,
                 dtype=spec.dtype,
                 skip_tokenizer_init=True,
@@ -68,6 +75,8 @@ def start(vllm: Any, spec: ModelSpec, ranks: Ranks, **chosen: Any) -> Any:
                 enable_chunked_prefill=not on_cpu,  # a seeded sample can't be put off on a CPU
                 **settings,
             )
+            llm.apply_model(part)
+            return llm
     except EngineError:
         raise
     except Exception as error:
