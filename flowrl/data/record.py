@@ -8,6 +8,7 @@ import attrs
 from flowrl.errors import DataError, nearest
 
 SKIP_HINT = 'correct the row, or set `on_bad_row = "skip"` to leave such rows out'
+KEY_HINT = f"name a column that the rows have, as `prompt_key` does; {SKIP_HINT}"
 
 
 class RowError(DataError):
@@ -59,7 +60,8 @@ class Record:
             close = nearest(column, self.columns)
             problem = f"column `{column}` is missing{close}; the row has {found or 'no columns'}"
         read = f"; {reader} needs it" if reader else ""
-        raise RowError("missing column", problem + read, where=self.where)
+        hint = SKIP_HINT if reader or column in self.columns else KEY_HINT
+        raise RowError("missing column", problem + read, where=self.where, hint=hint)
 
     def text(self, column: str) -> str:
         """Return the text in `column`, which must not be blank.

@@ -65,7 +65,7 @@ help: correct the row, or set `on_bad_row = "skip"` to leave such rows out\
             """\
 column `prompt` is missing; the row has no columns
 5.jsonl:1
-help: correct the row, or set `on_bad_row = "skip"` to leave such rows out\
+help: name a column that the rows have, as `prompt_key` does; correct the row, or set `on_bad_row = "skip"` to leave such rows out\
 """,
         ]
     )
