@@ -3,7 +3,7 @@
 import pytest
 
 from flowrl.train.run import run_file
-from tests.runtime.ray.conftest import POOLS
+from tests.runtime.ray.conftest import POOLS, known
 from tests.test_outside import outside  # noqa: F401
 from tests.train.conftest import records
 
@@ -19,9 +19,5 @@ def test_its_run_on_ray_is_its_run_in_one_process(outside):  # noqa: F811
         for name in ("ray", "local")
     ]
 
-    there, here = [[plain(record) for record in of] for of in found]
+    there, here = [[known(record) for record in of] for of in found]
     assert there == here
-
-
-def plain(record):
-    return {name: x for name, x in record.items() if not name.startswith("seconds")}
