@@ -45,9 +45,10 @@ def _settings(plan: Planned, seat: Seat) -> Iterator[str]:
     divided = plan.found.seats[seat].layout.fsdp > 1
     if settings.offload == "all" and divided and seat.use != "generate":
         yield ON_HOST["all"]
-    if settings.offload == "optimizer" and seat.use == "train":
+    updated = seat.use == "train" and not plan.costs.averages(seat)
+    if settings.offload == "optimizer" and updated:
         yield ON_HOST["optimizer"]
-    if settings.offload_activations and seat.use == "train":
+    if settings.offload_activations and updated:
         yield "what layers keep on the host"
     if settings.reserve and seat.use == "generate":
         yield settings.reserve.on(_memory(plan, seat))

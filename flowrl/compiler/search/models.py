@@ -142,7 +142,13 @@ class ModelCosts:
         seat, layout, ranks = seated.seat, seated.layout, seated.ranks
         most = max((task.sequences for task in self.tasks if task.seat == seat), default=inf)
         shape, cache_share = self._shape(seat), seated.cache_share
-        return memory(seat, shape, layout, ranks, self.target, most, cache_share)
+        held = attrs.evolve(seat, use="score") if self.averages(seat) else seat
+        return memory(held, shape, layout, ranks, self.target, most, cache_share)
+
+    def averages(self, seat: Seat) -> bool:
+        """Return whether a seat that trains is never updated: a mean (`ema`) has weights alone."""
+        kinds = {task.kind for task in self.tasks if task.seat == seat}
+        return seat.use == "train" and "ema" in kinds and "update" not in kinds
 
     def lacks(self, seated: Seated) -> int:
         """Return the bytes that an engine's reserve lacks to hold its longest sequence."""
