@@ -10,6 +10,9 @@ import attrs
 from flowrl.data.record import Found
 from flowrl.errors import DataError, nearest
 
+TASK = "reasoning_gym:"
+"""What the name of a task starts with, where a source or a reward is named."""
+
 Extract = Literal["last_number"]
 NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?")
 

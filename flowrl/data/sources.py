@@ -1,23 +1,21 @@
 """What a source's name means, and its rows one after another."""
 
 import glob
-import json
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl
 
 import attrs
 
-from flowrl.data.reasoning import task_rows
+from flowrl.data.query import split_query
+from flowrl.data.reasoning import TASK, task_rows
 from flowrl.data.record import Found, Record, RowError
 from flowrl.data.tables import arrow_rows, hub_rows, parquet_rows, saved_rows
 from flowrl.data.text_files import csv_rows, jsonl_rows
 from flowrl.data.user import PYTHON_NAME, user_rows
 from flowrl.errors import DataError
 
-TASK = "reasoning_gym:"
 FILES = {
     ".jsonl": jsonl_rows,
     ".csv": csv_rows,
@@ -41,10 +39,10 @@ class Source:
         cls, text: str, options: Mapping[str, Any], split: str | None, folder: Path
     ) -> "Source":
         """Take `?key=value&key=value` off the name of a task or a Python source."""
-        name, _, query = text.partition("?")
+        name, its_options = split_query(text, options)
         if not (name.startswith(TASK) or PYTHON_NAME.fullmatch(name)):
             return cls(text, options, split, folder)
-        return cls(name, {**options, **_parsed(query)}, split, folder)
+        return cls(name, its_options, split, folder)
 
     def records(self) -> Iterator[Record | RowError]:
         """Yield each row, or what is wrong with it.
@@ -101,14 +99,3 @@ class Source:
             if value:
                 problem = f"`{key}` means nothing for this source; got {value!r}"
                 raise DataError(problem, where=self.name, hint=f"leave `{key}` out")
-
-
-def _parsed(query: str) -> dict[str, Any]:
-    """Return the query's values, read as JSON where they are JSON, else as text."""
-    values: dict[str, Any] = {}
-    for key, text in parse_qsl(query):
-        try:
-            values[key] = json.loads(text)
-        except json.JSONDecodeError:
-            values[key] = text
-    return values

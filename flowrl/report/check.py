@@ -18,6 +18,7 @@ from flowrl.rewards.resolve import resolve
 from flowrl.rewards.server import ServerSpec
 from flowrl.rewards.spec import RewardSpec
 from flowrl.stages import Traced
+from flowrl.train.reasoning_tasks import check_tasks
 
 
 def checked(given: str, sets: Sequence[str]) -> str:
@@ -50,6 +51,7 @@ def _run_file(given: str, sets: Sequence[str]) -> list[str]:
             _find_functions(run, name)
     if run.eval is not None:
         run.structure(DataSpec, "eval.data")
+    check_tasks(run)
     found = [*inert_keys(run, graph), *shared_bases(seen["share_bases"])]
     sound = f"`{run.source.file.name}` and its program `{traced.program.name}` are sound."
     weights = sync_sentences(run, Placed.by_run_file(run, seen["insert_transfers"]))

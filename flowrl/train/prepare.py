@@ -25,18 +25,20 @@ from flowrl.runtime.model.models import ModelSpec
 from flowrl.runtime.ranks.ranks import Fsdp2
 from flowrl.runtime.training.schedule import TrainerOptions
 from flowrl.stages import Lowered
+from flowrl.train.reasoning_tasks import check_tasks
 
 
 def lower(run: RunFile) -> Lowered:
     """Trace and lower the program of a run file, checking all that needs no file but those two.
 
     Raises:
-        FlowrlError: the program, its hyperparameters, roles, pools or batch sizes are wrong.
+        FlowrlError: the program, its hyperparameters, roles, pools, batch sizes or tasks are wrong.
     """
     traced, cluster = trace_run(run), cluster_of(run)
     read = simplify(traced.graph, Cluster())
     lowered = traced.lower(cluster, {role: role_setup(run, read, role) for role in run.roles})
     check_run(run, lowered.graph, traced.program.inputs)
+    check_tasks(run)
     return attrs.evolve(lowered, models=_sharing(run, lowered))
 
 

@@ -177,6 +177,15 @@ help: raise `epochs`, leave it out to go on for ever, or train fewer steps\
 """)
 
 
+def test_a_task_that_is_not_there(refused):
+    source = "data.source=reasoning_gym:spell_backwards"
+
+    assert refused("grpo", source, kind=DataError) == snapshot("""\
+`data.source`: reasoning_gym has no task `spell_backwards` (did you mean `spell_backward`?)
+  --set data.source=reasoning_gym:spell_backwards\
+""")
+
+
 def test_batches_that_divide_start(folder):
     assert folder.run("ppo", "train.prompts_per_step=6", "program.minibatch=3", "train.steps=1")
 
