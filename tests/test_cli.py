@@ -160,6 +160,19 @@ A step samples 8 completions of each of 32 prompts: 256 sequences, one update of
     )
 
 
+def test_check_says_which_model_folders_are_not_there(told, run_file, tmp_path):
+    (tmp_path / "here").mkdir()
+    file = run_file()
+    paths = "models.policy.path=./nowhere", "models.reference.path=./here"
+    hub = "models.policy.path=org/name", "models.reference.path=gpt"
+
+    code, out, _ = told("check", file, "--set", paths[0], "--set", paths[1])
+    assert (code, out.splitlines()[-1]) == snapshot(
+        (0, "`models.policy.path`: there is no folder `./nowhere` here; a run needs it.")
+    )
+    assert "no folder" not in told("check", file, "--set", hub[0], "--set", hub[1])[1]
+
+
 def test_a_model_that_nothing_reads_need_not_be_given(told, run_file):
     text = RUN.replace('[models.reference]\npath = "model"\n', "").replace('"reference", ', "")
 

@@ -52,6 +52,10 @@ class RunFile(Tables):
         tables = {n: self.structure(RewardModelTable, f"reward.{n}") for n in self.reward.models}
         return self.models | {name: table.as_model() for name, table in tables.items()}
 
+    def model_key(self, role: str) -> str:
+        """Return the dotted key that names the folder of a role's model."""
+        return f"reward.{role}.model" if role in self.reward.models else f"models.{role}.path"
+
     def where(self, *keys: str) -> str:
         """Return excerpts that mark dotted keys, for an error about them."""
         return "\n".join(self.source.where(tuple(key.split("."))) for key in keys)

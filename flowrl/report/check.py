@@ -1,6 +1,6 @@
 """What can be said of a program or a run file before anything is loaded."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from flowrl.compiler.findings import findings
 from flowrl.compiler.groups import check_groups
@@ -11,6 +11,7 @@ from flowrl.config.inert import inert_keys
 from flowrl.config.run_file import RunFile, load_run_file
 from flowrl.config.weights import Placed, sync_sentences
 from flowrl.data.spec import DataSpec
+from flowrl.data.tokenizer import HUB_NAME
 from flowrl.errors import RewardError
 from flowrl.ir.graph import Graph
 from flowrl.report.subject import is_run_file, subject
@@ -55,7 +56,17 @@ def _run_file(given: str, sets: Sequence[str]) -> list[str]:
     found = [*inert_keys(run, graph), *shared_bases(seen["share_bases"])]
     sound = f"`{run.source.file.name}` and its program `{traced.program.name}` are sound."
     weights = sync_sentences(run, Placed.by_run_file(run, seen["insert_transfers"]))
-    return [sound, batches(run, graph), *weights, *found, *_findings(traced)]
+    found += [*_absent_models(run), *_findings(traced)]
+    return [sound, batches(run, graph), *weights, *found]
+
+
+def _absent_models(run: RunFile) -> Iterator[str]:
+    """Yield a sentence for each folder of a model that isn't here; what runs it may have it."""
+    for role, model in run.roles.items():
+        is_path = "/" in model.path or "." in model.path
+        if is_path and not HUB_NAME.fullmatch(model.path) and not run.resolve(model.path).exists():
+            key = run.model_key(role)
+            yield f"`{key}`: there is no folder `{model.path}` here; a run needs it."
 
 
 def _find_functions(run: RunFile, name: str) -> None:

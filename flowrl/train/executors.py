@@ -64,7 +64,7 @@ def opened(run: RunFile, lowered: Lowered, say: Say) -> AbstractContextManager[O
 
 @contextmanager
 def _here(run: RunFile, lowered: Lowered, say: Say) -> Iterator[Opened]:
-    tokenizers, role = load_tokenizers(lowered), tokenizing_role(lowered.graph)
+    tokenizers, role = load_tokenizers(lowered, run), tokenizing_role(lowered.graph)
     with closing(RewardOpening.of(run)()) as rewards:
         data = DataOpening.of(run, lowered, tokenizers)(rewards.columns)
         for each in data.values():
@@ -108,7 +108,7 @@ def _on_ray(run: RunFile, lowered: Lowered, say: Say) -> Iterator[Opened]:
         )
     from flowrl.train import on_ray
 
-    tokenizers = load_tokenizers(lowered)
+    tokenizers = load_tokenizers(lowered, run)
     with on_ray.pools_of(run, lowered.cluster) as pools:
         for line in on_ray.described(lowered.cluster, pools):
             say(line)

@@ -121,8 +121,12 @@ def _device(run: RunFile, role: str, use: str) -> str:
     return "cuda" if on_gpu(run, cluster_of(run), role, use) else "cpu"
 
 
-def load_tokenizers(lowered: Lowered) -> dict[str, Any]:
+def load_tokenizers(lowered: Lowered, run: RunFile | None = None) -> dict[str, Any]:
     """Return the tokenizer of each role that is read, one for those that share a folder.
+
+    Args:
+        lowered: the program.
+        run: the run file that names the folders, if one does, for errors about them.
 
     Raises:
         DataError: a role's folder has none.
@@ -134,8 +138,16 @@ def load_tokenizers(lowered: Lowered) -> dict[str, Any]:
         try:
             made[path] = made.get(path) or load_tokenizer(path)
         except DataError as error:
-            problem = f"`{role}`: {error.problem}"
-            raise DataError(problem, where=error.where, hint=error.hint) from error
+            raise _of_model(role, error, run) from error
     tokenizers = {role: made[path] for role, path in paths.items()}
     check_tokenizers(lowered.graph, tokenizers)
     return tokenizers
+
+
+def _of_model(role: str, error: DataError, run: RunFile | None) -> DataError:
+    """Return what is wrong with a model's folder, with the key that names it."""
+    if run is None:
+        return DataError(f"`{role}`: {error.problem}", where=error.where, hint=error.hint)
+    key = run.model_key(role)
+    problem, made = f"`{key}`: {error.problem}", [error.where]
+    return DataError(problem, where=run.where(key), made=made, hint=error.hint)

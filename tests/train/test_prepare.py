@@ -186,6 +186,21 @@ def test_a_task_that_is_not_there(refused):
 """)
 
 
+def test_a_model_folder_that_is_not_there(folder, refused):
+    lacks = folder.model.parent / "nowhere"
+
+    error = refused("grpo", models=REFERENCE.format(model=lacks), kind=DataError)
+
+    assert error.replace(str(lacks), "NOWHERE") == snapshot("""\
+`models.reference.path`: there is no such model folder
+  run.toml:9
+    9 | path = "NOWHERE"
+        ^^^^
+NOWHERE
+help: give a folder, or a name on the hub: `org/name`\
+""")
+
+
 def test_batches_that_divide_start(folder):
     assert folder.run("ppo", "train.prompts_per_step=6", "program.minibatch=3", "train.steps=1")
 

@@ -275,7 +275,10 @@ help: give one of them another name: each is a role\
 
 def test_a_folder_that_is_not_there(refused):
     assert refused(DataError, reward=HELPFUL.replace("judge", "jugde")) == snapshot("""\
-`helpful`: there is no such model folder
+`reward.helpful.model`: there is no such model folder
+  run.toml:17
+   17 | helpful = { model = "jugde" }
+                    ^^^^^
 jugde
 help: give a folder, or a name on the hub: `org/name`\
 """)
