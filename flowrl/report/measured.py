@@ -19,7 +19,8 @@ HEAD = (
     *("bytes: predicted", "measured", "memory: predicted", "measured"),
 )
 LEAST = 0.01
-"""The share of a step above which an op that no plan predicts has a line of its own."""
+"""The share of a step above which an op that no plan predicts has a line of its own, as have
+moves of weights."""
 
 
 @attrs.frozen
@@ -28,7 +29,8 @@ class Op:
 
     Attributes:
         name: as printed.
-        of: its kind and its role.
+        kind: what it does.
+        role: of the model that it runs or moves; "" if there is none.
         pool: where it runs.
         seconds: in a step; the median of those that it ran in.
         bytes: that arrived at workers in a step; the median.
@@ -36,11 +38,17 @@ class Op:
     """
 
     name: str
-    of: str
+    kind: str
+    role: str
     pool: str
     seconds: float
     bytes: float
     memory: int
+
+    @property
+    def of(self) -> str:
+        """Its kind and its role."""
+        return f"{self.kind} {self.role}".rstrip()
 
 
 @attrs.frozen
@@ -92,12 +100,13 @@ def _lengths(folder: Path, tasks: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def _matters(op: Op, whole: Op) -> bool:
-    return op.seconds > LEAST * whole.seconds or op.bytes > 0
+    """Return whether an op takes long, or moves weights."""
+    return op.seconds > LEAST * whole.seconds or (op.bytes > 0 and op.role != "")
 
 
 def _together(ops: Sequence[Op]) -> Op:
-    took = sum(op.seconds for op in ops)
-    return Op("", f"{len(ops)} other op{'s' * (len(ops) != 1)}", "", took, 0, 0)
+    took, moved = sum(op.seconds for op in ops), sum(op.bytes for op in ops)
+    return Op("", f"{len(ops)} other op{'s' * (len(ops) != 1)}", "", "", took, moved, 0)
 
 
 def _read(folder: Path) -> tuple[int, list[Op]]:
@@ -129,7 +138,8 @@ def _op(name: str, records: Sequence[Mapping[str, Any]]) -> Op:
     first = records[0]
     return Op(
         name,
-        f"{first['kind']} {first['role']}".rstrip(),
+        first["kind"],
+        first["role"],
         first["pool"],
         median(record["seconds"] for record in records),
         median(record["bytes"] for record in records),

@@ -87,6 +87,27 @@ op  of               pool     predicted  measured  ratio  bytes: predicted  meas
 """)
 
 
+def test_rows_that_move_are_among_the_other_ops_unless_they_take_long(written):
+    folder = written(1.0, forecast={})
+    moves = [("%6", 0.001, 40), ("%7", 0.002, 60), ("%8", 0.1, 900)]
+    with (folder / "ops.jsonl").open("a") as file:
+        for op, seconds, size in moves:
+            kind = {"step": 1, "op": op, "kind": "transfer", "role": "", "pool": "train"}
+            file.write(json.dumps(kind | {"seconds": seconds, "bytes": size, "memory": 0}) + "\n")
+
+    assert measured_text(folder) == snapshot("""\
+grpo: medians of 1 step, nothing is predicted
+op  of               pool     predicted  measured  ratio  bytes: predicted  measured  memory: predicted  measured
+%0  generate policy  rollout          -    2.00 s      -                 -         -                  -    1.5 GB
+%1  score            data             -    0.50 s      -                 -         -                  -         -
+%2  transfer policy  rollout          -      1 ms      -                 -      1 kB                  -         -
+%4  logprobs policy  train            -    0.25 s      -                 -         -                  -      2 GB
+%8  transfer         train            -    0.10 s      -                 -     900 B                  -         -
+    4 other ops                       -      3 ms      -                 -     100 B                  -         -
+    step                              -    3.00 s      -                 -      1 kB                  -      2 GB\
+""")
+
+
 def test_medians_are_those_of_the_last_hundred_steps(written):
     text = measured_text(written(*[5.0] * 99, *[1.0] * 99))
 
