@@ -88,14 +88,14 @@ op  of               pool     predicted  measured  ratio  bytes: predicted  meas
 
 
 def test_rows_that_move_are_among_the_other_ops_unless_they_take_long(written):
-    folder = written(1.0, forecast={})
+    path = written(1.0, forecast={})
     moves = [("%6", 0.001, 40), ("%7", 0.002, 60), ("%8", 0.1, 900)]
-    with (folder / "ops.jsonl").open("a") as file:
+    with (path / "ops.jsonl").open("a") as file:
         for op, seconds, size in moves:
             kind = {"step": 1, "op": op, "kind": "transfer", "role": "", "pool": "train"}
             file.write(json.dumps(kind | {"seconds": seconds, "bytes": size, "memory": 0}) + "\n")
 
-    assert measured_text(folder) == snapshot("""\
+    assert measured_text(path) == snapshot("""\
 grpo: medians of 1 step, nothing is predicted
 op  of               pool     predicted  measured  ratio  bytes: predicted  measured  memory: predicted  measured
 %0  generate policy  rollout          -    2.00 s      -                 -         -                  -    1.5 GB
