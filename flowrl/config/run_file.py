@@ -1,7 +1,7 @@
 """Read a run file: TOML text into checked tables that know where each key stands."""
 
 from collections.abc import Iterable
-from inspect import Signature
+from inspect import Parameter, Signature
 from pathlib import Path
 from typing import Any, TypeGuard, TypeVar
 
@@ -11,11 +11,11 @@ import tomlkit
 from flowrl.config.contradictions import contradictions
 from flowrl.config.hyperparameters import check_hyperparameters
 from flowrl.config.models import ModelTable, RewardModelTable
-from flowrl.config.programs import program_file
-from flowrl.config.schema import RewardTable, Tables
+from flowrl.config.programs import load_program, program_file
+from flowrl.config.schema import ProgramTable, RewardTable, Tables
 from flowrl.config.source import Source
 from flowrl.config.structure import Invalid, KeyPath, Problem, Table, structure
-from flowrl.errors import ProgramError, nearest
+from flowrl.errors import FlowrlError, ProgramError, RunFileError, nearest
 
 T = TypeVar("T")
 
@@ -40,7 +40,7 @@ class RunFile(Tables):
         try:
             return structure(cls, value, path)
         except Invalid as error:
-            raise self.source.error(error.problems) from None
+            raise _invalid(error, self.source, self.written) from None
 
     @property
     def roles(self) -> dict[str, ModelTable]:
@@ -158,10 +158,27 @@ def load_run_file(path: str | Path, sets: Iterable[str] = ()) -> RunFile:
         written = _inherit(written)
         tables = structure(Tables, written)
     except Invalid as error:
-        raise source.error(error.problems) from None
+        raise _invalid(error, source, written) from None
     if problems := list(contradictions(tables)):
         raise source.error(problems)
     return RunFile(source=source, written=written, **attrs.asdict(tables, recurse=False))
+
+
+def _invalid(error: Invalid, source: Source, tables: Table) -> RunFileError:
+    """Return what is wrong; a key that is unknown may be one of the program's hyperparameters."""
+    unknown = any(problem.unknown for problem in error.problems)
+    return source.error(error.problems, _hyperparameters(source, tables) if unknown else ())
+
+
+def _hyperparameters(source: Source, tables: Table) -> list[str]:
+    """Return the names of the program's hyperparameters, if it can be imported."""
+    try:
+        given = structure(ProgramTable, tables.get("program"))
+        file = program_file(given.file, source.file.parent.absolute())
+        signature = load_program(file, given.name).signature
+    except (Invalid, FlowrlError):
+        return []
+    return [p.name for p in signature.parameters.values() if p.kind is Parameter.KEYWORD_ONLY]
 
 
 def _spell_out_rewards(tables: Table) -> Table:

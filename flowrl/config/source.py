@@ -3,7 +3,7 @@
 import linecache
 import re
 import tomllib
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -141,8 +141,15 @@ class Source:
         made = (each for each in reversed(self.sets) if each.path[: len(path)] == path)
         return None if _holds(self._written(), path) else next(made, None)
 
-    def error(self, problems: Iterable[Problem]) -> RunFileError:
-        """Return one error for all problems, the first one in the file in full."""
+    def error(
+        self, problems: Iterable[Problem], hyperparameters: Collection[str] = ()
+    ) -> RunFileError:
+        """Return one error for all problems, the first one in the file in full.
+
+        Args:
+            problems: at least one.
+            hyperparameters: of the program, as far as they are known.
+        """
         first, *others = sorted(problems, key=lambda problem: self.line(problem.path))
         return RunFileError(
             first.text,
@@ -151,15 +158,19 @@ class Source:
                 *(self.where(path) for path in first.against),
                 *(f"also: {problem.text}\n{self.where(problem.path)}" for problem in others),
             ],
-            hint=_hint(first),
+            hint=_hint(first, hyperparameters),
         )
 
 
-def _hint(problem: Problem) -> str:
+def _hint(problem: Problem, hyperparameters: Collection[str]) -> str:
     """Return a problem's hint; of an unknown key, also the tables that have one of this name."""
-    key = problem.path[-1] if problem.unknown else ""
-    found = " and ".join(homes(str(key)))
-    return f"`{key}` is a key of {found}; {problem.hint}" if found else problem.hint
+    if not problem.unknown:
+        return problem.hint
+    key = str(problem.path[-1])
+    own = f"`{key}` is a hyperparameter: [program]" if key in hyperparameters else ""
+    found = " and ".join(homes(key))
+    others = f"`{key}` is a key of {found}" if found else ""
+    return "; ".join(part for part in (own, others, problem.hint) if part)
 
 
 def _statements(text: str) -> Iterator[tuple[int, Table]]:

@@ -72,6 +72,19 @@ help: the keys of [train] are steps, prompts_per_step, seed, checkpoint_every, m
 """)
 
 
+def test_a_hyperparameter_in_another_table_is_told_where_it_belongs(error_of):
+    assert error_of("", "train.samples=4") == snapshot("""\
+unknown key `samples` in [train]
+  --set train.samples=4
+help: `samples` is a hyperparameter: [program]; `samples` is a key of [eval] and [log]; the keys of [train] are steps, prompts_per_step, seed, checkpoint_every, max_logprob_mismatch, max_mean_logprob_mismatch, folder\
+""")
+    assert error_of("", "train.clip=0.2", "program.file=nosuch") == snapshot("""\
+unknown key `clip` in [train]
+  --set train.clip=0.2
+help: the keys of [train] are steps, prompts_per_step, seed, checkpoint_every, max_logprob_mismatch, max_mean_logprob_mismatch, folder\
+""")
+
+
 def test_an_unknown_table_is_named(error_of):
     assert error_of("[optimiser]\nlearning_rate = 1e-5\n") == snapshot("""\
 unknown key `optimiser` in the run file (did you mean `optimizer`?)
