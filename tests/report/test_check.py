@@ -1,0 +1,52 @@
+"""What is said of models and tasks that a run file names, before anything is loaded."""
+
+from inline_snapshot import snapshot
+
+from tests.test_cli import RUN, run_file, told  # noqa: F401
+
+
+def test_check_says_which_model_folders_are_not_there(told, run_file, tmp_path):  # noqa: F811
+    (tmp_path / "here").mkdir()
+    file = run_file()
+    paths = "models.policy.path=./nowhere", "models.reference.path=./here"
+    hub = "models.policy.path=org/name", "models.reference.path=gpt"
+
+    code, out, _ = told("check", file, "--set", paths[0], "--set", paths[1])
+    assert (code, out.splitlines()[-1]) == snapshot(
+        (0, "`models.policy.path`: there is no folder `./nowhere` here; a run needs it.")
+    )
+    assert "no folder" not in told("check", file, "--set", hub[0], "--set", hub[1])[1]
+
+
+def test_check_finds_a_task_that_is_not_there(told, run_file):  # noqa: F811
+    task = RUN.replace("train.jsonl", "reasoning_gym:spell_backwards")
+    scorer = RUN.replace("reward.py:exact", "reasoning_gym:chain_sums")
+    option = "[data.options]\nmin_wrd_len = 3\n"
+
+    assert told("check", run_file("", task))[2] == snapshot("""\
+error: `data.source`: reasoning_gym has no task `spell_backwards` (did you mean `spell_backward`?)
+  run.toml:17
+   17 | source = "reasoning_gym:spell_backwards"
+        ^^^^^^
+""")
+    assert told("check", run_file("", scorer))[2] == snapshot("""\
+error: `reward.reward.function`: reasoning_gym has no task `chain_sums` (did you mean `chain_sum`?)
+  run.toml:20
+   20 | reward = "reasoning_gym:chain_sums"
+        ^^^^^^
+""")
+    found = told("check", run_file(option, task.replace("backwards", "backward")))[2]
+    assert found == snapshot("""\
+error: `data.source`: the task has no option `min_wrd_len` (did you mean `min_word_len`?)
+  run.toml:17
+   17 | source = "reasoning_gym:spell_backward"
+        ^^^^^^
+help: its options are min_word_len, max_word_len, seed, data_file, size
+""")
+
+
+def test_check_says_nothing_of_tasks_without_their_package(told, run_file, monkeypatch):  # noqa: F811
+    monkeypatch.setattr("flowrl.train.reasoning_tasks.find_spec", lambda _: None)
+    task = RUN.replace("train.jsonl", "reasoning_gym:spell_backwards")
+
+    assert told("check", run_file("", task))[0] == 0
