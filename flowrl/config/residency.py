@@ -51,7 +51,7 @@ def check_aliases(
     for role, its in uses_of(graph).items():
         if not its.generates or cluster.residency_of(role, "generate") != "alias":
             continue
-        if why := unlent(run, graph, role, shapes[role]) or _apart(cluster, role):
+        if why := unlent(run, graph, role, shapes[role]) or apart(cluster, role):
             raise RunFileError(
                 f"`{role}.generate` can't have the residency `alias`: {why}",
                 where=_key(run, cluster.pool_of(role, "generate"), role, "generate"),
@@ -59,7 +59,7 @@ def check_aliases(
             )
 
 
-def _apart(cluster: Cluster, role: str) -> str:
+def apart(cluster: Cluster, role: str) -> str:
     """Return why one process doesn't train a model and sample from it; "" if one may."""
     trains, samples = (cluster.pool_of(role, use) for use in ("train", "generate"))
     if trains != samples:

@@ -64,13 +64,14 @@ def constraints_of(run: RunFile, seats: tuple[Seat, ...], cluster: Cluster) -> C
     """Return what pools decide: who lives where, on how many GPUs, laid out how.
 
     And what becomes of it while others work. A pool of no GPUs leaves their number open. Without
-    pools, all is open but what `shard = "fsdp2"` divides, and what has an adapter.
+    pools, all is open but residencies, what `shard = "fsdp2"` divides, and what has an adapter.
     """
     sharded = {f"{role}.{use}": ("fsdp",) for role in divided(run.engines) for use in DIVIDED}
     axes = {**DIVIDED, **sharded, **{f"{role}.generate": WHOLE for role in adapted(run)}}
-    if not run.cluster.pools:
-        return Constraints(axes=axes)
     seats = tuple(seat for seat in seats if not _at_trainer(seat, seats, cluster))
+    residencies = residencies_of(seats, cluster)
+    if not run.cluster.pools:
+        return Constraints(axes=axes, residencies=residencies)
     layouts = {seat: cluster.layout_of(seat.role, seat.use) for seat in seats}
     pools = {seat: cluster.pool_of(seat.role, seat.use) for seat in seats}
     return Constraints(
@@ -78,7 +79,7 @@ def constraints_of(run: RunFile, seats: tuple[Seat, ...], cluster: Cluster) -> C
         gpus={pool.name: pool.gpus for pool in cluster.pools if pool.gpus},
         layouts={seat: Layout.parse(text) for seat, text in layouts.items() if text},
         axes=axes,
-        residencies=residencies_of(seats, cluster),
+        residencies=residencies,
     )
 
 

@@ -4,16 +4,20 @@ from collections.abc import Callable
 
 import attrs
 
+from flowrl.compiler.cluster import Cluster
 from flowrl.compiler.forecast import Forecast, forecast
 from flowrl.compiler.planning import Planned
 from flowrl.config.planned import plan_run
+from flowrl.config.residency import apart
 from flowrl.config.run_file import RunFile
+from flowrl.config.weights import How, Placed, syncs
 from flowrl.errors import FlowrlError
 from flowrl.ir.graph import Graph
 from flowrl.ir.plan import Plan
 from flowrl.ops.model import ModelOp
 from flowrl.ops.move import Transfer
 from flowrl.ops.names import named_nodes
+from flowrl.ops.uses import uses_of
 from flowrl.stages import Lowered
 
 
@@ -28,10 +32,41 @@ def planned_as(run: RunFile, lowered: Lowered, say: Callable[[str], None]) -> Pl
     if run.cluster.machines is None:
         return None
     try:
-        return plan_run(run, lowered.cluster)[1]
+        return plan_as_run(run, lowered)
     except FlowrlError as error:
         say(f"what the run takes is not predicted: {error.problem}")
         return None
+
+
+def plan_as_run(run: RunFile, lowered: Lowered) -> Planned:
+    """Return the plan of a run, laid out as it runs, where weights stay that it doesn't let go of.
+
+    Args:
+        run: the run file, which names its machines.
+        lowered: its program.
+
+    Raises:
+        FlowrlError: nothing fits so.
+    """
+    return plan_run(run, _staying(run, lowered))[1]
+
+
+def _staying(run: RunFile, lowered: Lowered) -> Cluster:
+    """Return the pools of a run with what becomes of each use of a model; nothing is left open.
+
+    What samples has the trainer's weights where both are shared. In one process nothing leaves.
+    """
+    cluster, on_ray = lowered.cluster, run.cluster.executor == "ray"
+    ways = syncs(run, Placed.by_run_file(run, lowered.graph))
+    stays: dict[str, dict[str, str]] = {pool.name: {} for pool in cluster.pools}
+    for role, its in uses_of(lowered.graph).items():
+        for use in sorted(its.kinds):
+            shared = use == "generate" and ways[role].how is How.ALIAS and not apart(cluster, role)
+            given = cluster.residency_of(role, use) if on_ray else ""
+            kept = given or ("alias" if shared else "resident")
+            stays[cluster.pool_of(role, use)][f"{role}.{use}"] = kept
+    pools = (attrs.evolve(pool, residencies=stays[pool.name]) for pool in cluster.pools)
+    return attrs.evolve(cluster, pools=tuple(pools))
 
 
 def plan_of(lowered: Lowered, planned: Planned | None) -> Plan:

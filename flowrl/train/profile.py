@@ -7,12 +7,12 @@ from tempfile import TemporaryDirectory
 
 import attrs
 
-from flowrl.config.planned import plan_run
 from flowrl.config.run_file import RunFile, load_run_file
 from flowrl.runtime.executor import Step
 from flowrl.stages import Lowered
 from flowrl.train.executors import opened
 from flowrl.train.fit import Fit, fitted
+from flowrl.train.predict import plan_as_run
 from flowrl.train.prepare import lower
 
 WARM_UP = 1
@@ -36,7 +36,7 @@ def profile_run(path: str, sets: Sequence[str], steps: int, say: Callable[[str],
     with TemporaryDirectory() as folder:
         run = load_run_file(path, (*sets, f'train.folder="{folder}/run"'))
         lowered = lower(run)
-        _, planned = plan_run(run, lowered.cluster)
+        planned = plan_as_run(run, lowered)
         return fitted(planned, lowered.graph, measured(run, lowered, steps, say))
 
 
