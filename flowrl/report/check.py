@@ -14,6 +14,7 @@ from flowrl.data.spec import DataSpec
 from flowrl.data.tokenizer import HUB_NAME
 from flowrl.errors import RewardError
 from flowrl.ir.graph import Graph
+from flowrl.ops.uses import uses_of
 from flowrl.report.subject import is_run_file, subject
 from flowrl.rewards.resolve import resolve
 from flowrl.rewards.server import ServerSpec
@@ -56,17 +57,17 @@ def _run_file(given: str, sets: Sequence[str]) -> list[str]:
     found = [*inert_keys(run, graph), *shared_bases(seen["share_bases"])]
     sound = f"`{run.source.file.name}` and its program `{traced.program.name}` are sound."
     weights = sync_sentences(run, Placed.by_run_file(run, seen["insert_transfers"]))
-    found += [*_absent_models(run), *_findings(traced)]
+    found += [*_absent_models(run, graph), *_findings(traced)]
     return [sound, batches(run, graph), *weights, *found]
 
 
-def _absent_models(run: RunFile) -> Iterator[str]:
+def _absent_models(run: RunFile, graph: Graph) -> Iterator[str]:
     """Yield a sentence for each folder of a model that isn't here; what runs it may have it."""
-    for role, model in run.roles.items():
-        is_path = "/" in model.path or "." in model.path
-        if is_path and not HUB_NAME.fullmatch(model.path) and not run.resolve(model.path).exists():
-            key = run.model_key(role)
-            yield f"`{key}`: there is no folder `{model.path}` here; a run needs it."
+    for role in uses_of(graph):
+        path = run.roles[role].path
+        is_path = ("/" in path or "." in path) and not HUB_NAME.fullmatch(path)
+        if is_path and not run.resolve(path).exists():
+            yield f"`{run.model_key(role)}`: there is no folder `{path}` here; a run needs it."
 
 
 def _find_functions(run: RunFile, name: str) -> None:
