@@ -7,7 +7,7 @@ from flowrl.config.check import written_cluster
 from flowrl.config.run_file import RunFile
 from flowrl.errors import RunFileError
 from flowrl.ir.graph import Graph
-from flowrl.ops.uses import uses_of
+from flowrl.ops.uses import tokenizing_role, uses_of
 from flowrl.runtime.known_engines import FACTS
 
 GIB = 2**30
@@ -57,6 +57,23 @@ def reserve_of(run: RunFile, graph: Graph, role: str) -> Reserve | None:
     if gib is None and all(node.gpu.name == "CPU" for node in machines.nodes):
         gib = facts.cpu_cache_gib
     return Reserve(facts.title, share, None if gib is None else int(gib * GIB))
+
+
+def evaluates(run: RunFile, graph: Graph, role: str) -> bool:
+    """Whether a role is sampled from for evaluations alone, by an engine that stays at its trainer.
+
+    Args:
+        run: the run file.
+        graph: the program that trains it.
+        role: whose engine.
+    """
+    if run.eval is None or role != tokenizing_role(graph) or uses_of(graph)[role].generates:
+        return False
+    if run.cluster.executor == "local":
+        return True
+    cluster = written_cluster(run)
+    together = cluster.pool_of(role, "generate") == cluster.pool_of(role, "train")
+    return together and cluster.residency_of(role, "generate") not in ("offload", "drop")
 
 
 def check_reserves(run: RunFile, planned: Planned) -> None:

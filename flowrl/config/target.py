@@ -14,7 +14,7 @@ from flowrl.compiler.tasks import Seat
 from flowrl.config.adapters import adapted
 from flowrl.config.lending import unlent
 from flowrl.config.ranks import divided
-from flowrl.config.reserves import reserve_of
+from flowrl.config.reserves import evaluates, reserve_of
 from flowrl.config.run_file import RunFile
 from flowrl.config.widths import narrow_trainer, widths
 from flowrl.errors import EngineError, RunFileError
@@ -131,7 +131,12 @@ def _workload(run: RunFile, graph: Graph, lending: Collection[str]) -> Workload:
         table.rounds,
         {
             role: _settings(
-                run, its, narrow, lends=role in lending, reserve=reserve_of(run, graph, role)
+                run,
+                its,
+                narrow,
+                lends=role in lending,
+                reserve=reserve_of(run, graph, role),
+                evaluates=evaluates(run, graph, role),
             )
             for role, its in uses.items()
         },
@@ -139,7 +144,7 @@ def _workload(run: RunFile, graph: Graph, lending: Collection[str]) -> Workload:
 
 
 def _settings(
-    run: RunFile, its: Uses, narrow: bool, *, lends: bool, reserve: Reserve | None
+    run: RunFile, its: Uses, narrow: bool, *, lends: bool, reserve: Reserve | None, evaluates: bool
 ) -> Settings:
     engines, expected = run.engines.role(its.role), run.workload.role(its.role)
     train = engines.train
@@ -154,5 +159,6 @@ def _settings(
         sequences=expected.sequences or engines.generate.together,
         kv_share=expected.kv_share,
         reserve=reserve,
+        evaluates=evaluates,
         lends=lends,
     )

@@ -52,6 +52,8 @@ def _settings(plan: Planned, seat: Seat) -> Iterator[str]:
         yield "what layers keep on the host"
     if settings.reserve and seat.use == "generate":
         yield settings.reserve.on(_memory(plan, seat))
+    if settings.reserve and settings.evaluates and updated:
+        yield f"for evaluations {settings.reserve.on(_memory(plan, seat))}"
 
 
 def _memory(plan: Planned, seat: Seat) -> int:

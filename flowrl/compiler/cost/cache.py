@@ -51,6 +51,11 @@ def free_bytes(rank: Rank) -> float:
     return s.reserve.share * rank.gpu.memory_bytes - taken
 
 
+def standing_bytes(rank: Rank) -> int:
+    """Return what an engine that reserves has of a rank from its start to its end."""
+    return round(GRAPHS + rank.weight_bytes + free_bytes(rank))
+
+
 def lacking_bytes(rank: Rank) -> int:
     """Return what an engine's reserve lacks to hold the longest sequence; 0 if it does."""
     workload = rank.workload

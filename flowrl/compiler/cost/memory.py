@@ -13,6 +13,7 @@ from flowrl.compiler.cost.cache import (
     free_bytes,
     peak_tokens,
     sharing,
+    standing_bytes,
     token_bytes,
 )
 from flowrl.compiler.cost.forward import layer_gradients, layer_weights
@@ -42,7 +43,8 @@ class Memory:
         optimizer: its states, masters included.
         activations: at their peak.
         kv_cache: at its peak; or all that an engine reserves.
-        engine: context, libraries and graphs: there as long as the process is.
+        engine: context, libraries and graphs: there as long as the process is. Of a trainer, with
+            all that an engine reserves beside it which samples for evaluations alone.
         buffers: logits, and weights that FSDP has gathered, with what the allocator holds for them;
             or moments that were fetched for a step.
         waiting: in host memory, whoever works; on no GPU.
@@ -141,7 +143,7 @@ def _training(rank: Rank) -> Memory:
         gradients=kept.gradients,
         optimizer=kept.optimizer,
         activations=inside,
-        engine=CONTEXT,
+        engine=CONTEXT + _evaluating(rank),
         buffers=logits(rank, LOGIT_STORED) + layers + narrow_gradient(rank),
         waiting=waiting,
     )
@@ -152,6 +154,13 @@ def _training(rank: Rank) -> Memory:
     passes = attrs.evolve(passes, optimizer=kept.masters, waiting=waiting + kept.moments)
     step = attrs.evolve(passes, activations=0, buffers=kept.moments)
     return max(passes, step, key=lambda moment: moment.total)
+
+
+def _evaluating(rank: Rank) -> int:
+    """Return what an engine reserves beside a trainer that samples for evaluations alone, whole."""
+    if not (rank.settings.evaluates and rank.settings.reserve):
+        return 0
+    return standing_bytes(attrs.evolve(rank, layout=Layout(dp=rank.layout.size)))
 
 
 def _activations(rank: Rank) -> tuple[int, int]:

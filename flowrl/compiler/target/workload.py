@@ -57,6 +57,8 @@ class Settings:
         sequences: that one engine runs at once, at most; None is as many as its cache holds.
         kv_share: of the memory that weights leave free, what an engine takes as KV cache.
         reserve: what the engine that samples takes instead, whatever its samples need.
+        evaluates: whether that engine samples for evaluations alone, so has no seat: what it
+            reserves is taken beside the trainer.
         lends: whether the engine that samples lets the trainer compute with its own tensors.
     """
 
@@ -74,6 +76,7 @@ class Settings:
     sequences: int | None = 1024
     kv_share: float = 0.9
     reserve: Reserve | None = None
+    evaluates: bool = False
     lends: bool = True
 
 
