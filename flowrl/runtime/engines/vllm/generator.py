@@ -12,8 +12,8 @@ from flowrl.errors import EngineError
 from flowrl.runtime.engine import Completion, Request, Sampling
 from flowrl.runtime.engines.vllm.adapter import Adapters
 from flowrl.runtime.engines.vllm.process import (
+    end_alone,
     import_vllm,
-    keep_groups,
     may_sleep,
     quiet,
     scratch,
@@ -99,7 +99,7 @@ class VLLMGenerator:
             enable_sleep_mode=not on_cpu and self.may_sleep,
         )
         self.scratch = scratch()
-        keep_groups(self.llm)
+        end_alone(self.llm, self.scratch)
         self.llm.llm_engine.output_processor.tokenizer = tokenizer
         self.transfer = Transfer(self.llm)
         self.adapters = Adapters(self.llm, self.outline, spec.path)

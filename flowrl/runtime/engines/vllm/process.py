@@ -142,12 +142,22 @@ def class_apart(cls: type) -> Iterator[Callable[[Any], None]]:
                 delattr(cls, name)
 
 
-def keep_groups(llm: Any) -> None:
-    """Let an engine that is dropped free its memory alone: vLLM would end every process group."""
+def end_alone(llm: Any, scratch: Any) -> None:
+    """Let an engine that is dropped free its own memory alone, and its scratch memory.
+
+    vLLM would end every process group, and take the scratch memory of the engine that works then.
+    """
     client = llm.llm_engine.engine_core
     if hasattr(client, "_finalizer"):
         client._finalizer.detach()
-    weakref.finalize(client, client.engine_core.model_executor.shutdown)
+    weakref.finalize(client, end_executor, client.engine_core.model_executor, scratch)
+
+
+def end_executor(executor: Any, own: Any) -> None:
+    """Free what an engine holds; another's scratch memory stays what vLLM works with."""
+    used = scratch()
+    executor.shutdown()
+    work_in(None if used is own else used)
 
 
 def may_sleep() -> bool:

@@ -1,5 +1,6 @@
 """What is vLLM's own; what it shares with other engines is in tests/conformance."""
 
+import gc
 import sys
 from importlib import import_module
 from importlib.util import find_spec
@@ -141,7 +142,12 @@ def test_two_engines_of_a_process_share_no_tables_and_no_scratch_memory(spec, ge
     assert not one & other
     assert seen == [first.scratch, second.scratch, first.scratch]
     assert first.scratch is not second.scratch
-    workspace.reset_workspace_manager()
+    del engine, second
+    gc.collect()
+    assert workspace.current_workspace_manager() is first.scratch
+    del first
+    gc.collect()
+    assert not workspace.is_workspace_manager_initialized()
 
 
 def rotations(model):
