@@ -7,6 +7,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from functools import partial
 from importlib import import_module
 from itertools import count
 from typing import Any
@@ -60,6 +61,20 @@ def quiet() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
+
+
+@contextmanager
+def without_bars() -> Iterator[None]:
+    """Hold back the bars of CUDA graphs: of vLLM's runners one asks nobody whether to show them.
+
+    Bars of others stay: only what that module calls `tqdm` is another.
+    """
+    graphs: Any = import_module("vllm.v1.worker.gpu.cudagraph_utils")
+    shown, graphs.tqdm = graphs.tqdm, partial(graphs.tqdm, disable=True)
+    try:
+        yield
+    finally:
+        graphs.tqdm = shown
 
 
 @contextmanager

@@ -4,7 +4,13 @@ from typing import Any
 
 from flowrl.errors import EngineError
 from flowrl.runtime.engines.vllm import adapter, transfer
-from flowrl.runtime.engines.vllm.process import class_apart, forget_rotations, own_threads, quiet
+from flowrl.runtime.engines.vllm.process import (
+    class_apart,
+    forget_rotations,
+    own_threads,
+    quiet,
+    without_bars,
+)
 from flowrl.runtime.engines.vllm.ranks import division, launched
 from flowrl.runtime.known_engines import FACTS
 from flowrl.runtime.model.models import ModelSpec
@@ -60,6 +66,7 @@ def start(vllm: Any, spec: ModelSpec, decoder: type, ranks: Ranks, **chosen: Any
         with (
             ranks.together(starting),
             quiet(),
+            without_bars(),
             own_threads(),
             launched(ranks, spec.device),
             class_apart(decoder) as part,
