@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from flowrl.compiler.cluster import Cluster
-from flowrl.config.structure import structure
+from flowrl.config.toml.structure import structure
 from flowrl.errors import Location
 from flowrl.ir.builder import GraphBuilder, Rewriter
 from flowrl.ir.graph import Graph

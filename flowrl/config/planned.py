@@ -5,11 +5,13 @@ from flowrl.compiler.planning import Planned, plan_step
 from flowrl.compiler.search import Constraints
 from flowrl.compiler.simplify import simplify
 from flowrl.compiler.tasks import Seat
-from flowrl.config.check import check_run, trace_run, written_cluster
-from flowrl.config.reserves import check_reserves
-from flowrl.config.residency import check_aliases
+from flowrl.config.checks.program import check_run
+from flowrl.config.checks.residency import check_aliases
+from flowrl.config.placement.cluster import written_cluster
+from flowrl.config.placement.reserves import check_reserves
+from flowrl.config.placement.target import constraints_of, target_of
 from flowrl.config.run_file import RunFile
-from flowrl.config.target import constraints_of, target_of
+from flowrl.config.traced import trace_run
 from flowrl.stages import Traced
 
 

@@ -8,13 +8,14 @@ from typing import Any, TypeGuard, TypeVar
 import attrs
 import tomlkit
 
-from flowrl.config.contradictions import contradictions
-from flowrl.config.hyperparameters import check_hyperparameters
-from flowrl.config.models import ModelTable, RewardModelTable
 from flowrl.config.programs import load_program, program_file
-from flowrl.config.schema import ProgramTable, RewardTable, Tables
-from flowrl.config.source import Source
-from flowrl.config.structure import Invalid, KeyPath, Problem, Table, structure
+from flowrl.config.rules.contradictions import contradictions
+from flowrl.config.tables.headers import with_homes
+from flowrl.config.tables.hyperparameters import check_hyperparameters
+from flowrl.config.tables.models import ModelTable, RewardModelTable
+from flowrl.config.tables.schema import ProgramTable, RewardTable, Tables
+from flowrl.config.toml.source import Source
+from flowrl.config.toml.structure import Invalid, KeyPath, Problem, Table, structure
 from flowrl.errors import FlowrlError, ProgramError, RunFileError, nearest
 
 T = TypeVar("T")
@@ -167,7 +168,8 @@ def load_run_file(path: str | Path, sets: Iterable[str] = ()) -> RunFile:
 def _invalid(error: Invalid, source: Source, tables: Table) -> RunFileError:
     """Return what is wrong; a key that is unknown may be one of the program's hyperparameters."""
     unknown = any(problem.unknown for problem in error.problems)
-    return source.error(error.problems, _hyperparameters(source, tables) if unknown else ())
+    hyperparameters = _hyperparameters(source, tables) if unknown else ()
+    return source.error(with_homes(error.problems, hyperparameters))
 
 
 def _hyperparameters(source: Source, tables: Table) -> list[str]:

@@ -5,11 +5,13 @@ from collections.abc import Iterator, Sequence
 from flowrl.compiler.findings import findings
 from flowrl.compiler.groups import check_groups
 from flowrl.compiler.pipeline import compile_graph
-from flowrl.config.bases import shared_bases
-from flowrl.config.check import batches, check_inputs, check_run, cluster_of, trace_run
-from flowrl.config.inert import inert_keys
+from flowrl.config.checks.inert import inert_keys
+from flowrl.config.checks.program import batches, check_inputs, check_run
+from flowrl.config.placement.bases import shared_bases
+from flowrl.config.placement.cluster import cluster_of
+from flowrl.config.placement.weights import Placed, sync_sentences
 from flowrl.config.run_file import RunFile, load_run_file
-from flowrl.config.weights import Placed, sync_sentences
+from flowrl.config.traced import trace_run
 from flowrl.data.spec import DataSpec
 from flowrl.data.tokenizer import HUB_NAME
 from flowrl.errors import RewardError

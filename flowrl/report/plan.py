@@ -9,10 +9,10 @@ from flowrl.compiler.emit import emit
 from flowrl.compiler.forecast import Forecast, Occupancy, TaskForecast, forecast
 from flowrl.compiler.planning import Planned
 from flowrl.compiler.residency import residency
-from flowrl.config.bases import shared_bases
+from flowrl.config.placement.bases import shared_bases
+from flowrl.config.placement.weights import Placed, sync_sentences
 from flowrl.config.planned import plan_run
 from flowrl.config.run_file import RunFile, load_run_file
-from flowrl.config.weights import Placed, sync_sentences
 from flowrl.errors import RunFileError
 from flowrl.report.actions import order_lines, residency_lines
 from flowrl.report.columns import seconds, size, table

@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from flowrl.compiler.cluster import Cluster
-from flowrl.config.check import cluster_of, trace_run
-from flowrl.config.hyperparameters import check_hyperparameters
+from flowrl.config.placement.cluster import cluster_of
 from flowrl.config.programs import load_program
 from flowrl.config.run_file import load_run_file
-from flowrl.config.source import Assignment, Source
+from flowrl.config.tables.hyperparameters import check_hyperparameters
+from flowrl.config.toml.source import Assignment, Source
+from flowrl.config.traced import trace_run
 from flowrl.ir.program import Program
 from flowrl.stages import Traced, trace
 from flowrl.user_file import locating

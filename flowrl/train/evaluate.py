@@ -10,7 +10,7 @@ import attrs
 from flowrl.compiler.cluster import Cluster
 from flowrl.config.programs import load_program
 from flowrl.config.run_file import RunFile, load_run_file
-from flowrl.config.schema import EvalTable
+from flowrl.config.tables.schema import EvalTable
 from flowrl.data.dataset import Dataset
 from flowrl.data.tokenizer import load_tokenizer
 from flowrl.errors import RunFileError

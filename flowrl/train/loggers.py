@@ -9,7 +9,7 @@ from typing import Any, Self, TextIO
 
 import attrs
 
-from flowrl.config.schema import LogTable
+from flowrl.config.tables.schema import LogTable
 from flowrl.runtime.host import ScoreFunction, Scores
 from flowrl.runtime.rows.rows import Row
 from flowrl.train.folder import writing

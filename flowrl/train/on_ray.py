@@ -8,7 +8,7 @@ import attrs
 
 from flowrl.compiler.cluster import Cluster
 from flowrl.config.run_file import RunFile
-from flowrl.config.schema import PoolSpec
+from flowrl.config.tables.schema import PoolSpec
 from flowrl.ir.layout import Layout
 from flowrl.ops.uses import tokenizing_role, uses_of
 from flowrl.runtime.pools.job import Job, Loan, ranked_pools

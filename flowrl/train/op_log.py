@@ -9,7 +9,7 @@ from typing import Any, Self, TextIO
 
 import attrs
 
-from flowrl.config.schema import LogTable
+from flowrl.config.tables.schema import LogTable
 from flowrl.ir.graph import Graph, Node
 from flowrl.ir.types import ModelType
 from flowrl.ops.names import named_nodes

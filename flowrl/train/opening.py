@@ -6,9 +6,9 @@ from typing import Any
 
 import attrs
 
-from flowrl.config.check import check_inputs
+from flowrl.config.checks.program import check_inputs
+from flowrl.config.checks.sampling import Room, held_out_room, room_of
 from flowrl.config.run_file import RunFile
-from flowrl.config.sampling import Room, held_out_room, room_of
 from flowrl.data.dataset import Dataset
 from flowrl.data.opening import open_data
 from flowrl.data.spec import DataSpec, RowKind

@@ -7,10 +7,10 @@ import attrs
 from flowrl.compiler.cluster import Cluster
 from flowrl.compiler.forecast import Forecast, forecast
 from flowrl.compiler.planning import Planned
+from flowrl.config.checks.residency import apart
+from flowrl.config.placement.weights import How, Placed, syncs
 from flowrl.config.planned import plan_run
-from flowrl.config.residency import apart
 from flowrl.config.run_file import RunFile
-from flowrl.config.weights import How, Placed, syncs
 from flowrl.errors import FlowrlError
 from flowrl.ir.graph import Graph
 from flowrl.ir.plan import Plan

@@ -6,12 +6,14 @@ import attrs
 
 from flowrl.compiler.cluster import Cluster
 from flowrl.compiler.simplify import simplify
-from flowrl.config.check import check_run, cluster_of, trace_run
-from flowrl.config.placement import on_gpu
-from flowrl.config.reserves import share_of
+from flowrl.config.checks.program import check_run
+from flowrl.config.placement.cluster import cluster_of
+from flowrl.config.placement.reserves import share_of
+from flowrl.config.placement.weights import How, Placed, syncs
+from flowrl.config.rules.pools import on_gpu
 from flowrl.config.run_file import RunFile
-from flowrl.config.schema import OptimizerSettings
-from flowrl.config.weights import How, Placed, syncs
+from flowrl.config.tables.schema import OptimizerSettings
+from flowrl.config.traced import trace_run
 from flowrl.data.tokenizer import load_tokenizer
 from flowrl.errors import DataError
 from flowrl.ir.graph import Graph

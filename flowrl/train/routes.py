@@ -7,7 +7,7 @@ from flowrl.compiler.hardware import Machines
 from flowrl.compiler.layouts import Sharding, Storage
 from flowrl.compiler.reshard import plan_reshard
 from flowrl.compiler.shapes import ModelShape, known_shape
-from flowrl.config.widths import BYTES
+from flowrl.config.placement.widths import BYTES
 from flowrl.runtime.known_engines import FACTS
 from flowrl.runtime.local import RoleSetup
 from flowrl.runtime.pools.job import Routes

@@ -6,7 +6,7 @@ from typing import Any, Self, TypeVar
 
 import torch
 
-from flowrl.config.structure import Invalid, structure
+from flowrl.config.toml.structure import Invalid, structure
 from flowrl.data.tokenizer import load_tokenizer
 from flowrl.errors import FlowrlError, Location
 from flowrl.functional.ragged import Ragged

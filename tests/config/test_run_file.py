@@ -8,8 +8,8 @@ import pytest
 from inline_snapshot import snapshot
 
 from flowrl.config import load_run_file
-from flowrl.config.check import cluster_of
-from flowrl.config.schema import OptimizerSettings
+from flowrl.config.placement.cluster import cluster_of
+from flowrl.config.tables.schema import OptimizerSettings
 from flowrl.errors import RunFileError
 from tests.config.conftest import GRPO
 

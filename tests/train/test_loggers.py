@@ -5,7 +5,7 @@ import math
 from inline_snapshot import snapshot
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from flowrl.config.schema import LogTable
+from flowrl.config.tables.schema import LogTable
 from flowrl.train.loggers import MetricLog
 
 

@@ -6,7 +6,7 @@ import torch
 from inline_snapshot import snapshot
 
 from flowrl.config.run_file import load_run_file
-from flowrl.config.schema import OptimizerSettings
+from flowrl.config.tables.schema import OptimizerSettings
 from flowrl.errors import (
     DataError,
     EngineError,

@@ -12,7 +12,7 @@ from flowrl.compiler.planning import plan_step
 from flowrl.compiler.search import Constraints
 from flowrl.compiler.shapes import ModelShape
 from flowrl.compiler.target import Target, Workload
-from flowrl.config.target import DIVIDED
+from flowrl.config.placement.target import DIVIDED
 from flowrl.ir.layout import Layout
 from flowrl.runtime.ranks.ranks import Fsdp2
 from programs.grpo import grpo

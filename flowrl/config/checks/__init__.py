@@ -1,0 +1,1 @@
+"""A run file held against its program, before anything is loaded."""

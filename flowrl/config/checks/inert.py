@@ -1,0 +1,106 @@
+"""Keys of a run file that its program never reads."""
+
+from collections.abc import Iterator
+
+from flowrl.config.rules.ranks import divided, home
+from flowrl.config.run_file import RunFile
+from flowrl.config.tables.schema import PoolSpec
+from flowrl.config.toml.structure import KeyPath, dotted
+from flowrl.ir.graph import Graph
+from flowrl.ir.types import ModelType
+from flowrl.ops.model import Generate, ModelOp, Score, Update
+from flowrl.ops.uses import uses_of
+
+ONE_PROCESS = '`cluster.executor` is "local", one process'
+UNUSED = {
+    "train": "the program doesn't update `{}`",
+    "score": "the program doesn't run `{}` forward",
+    "generate": "the program doesn't sample from `{}`",
+}
+"""What is said of a use that a model doesn't have."""
+
+
+def inert_keys(run: RunFile, graph: Graph) -> list[str]:
+    """Return a sentence for each table that changes nothing, with the line where it stands.
+
+    Args:
+        run: the run file.
+        graph: the program's, simplified.
+    """
+    found = [*_optimizers(run, graph), *_generators(run, graph), *_rewards(run, graph)]
+    found += [*_offloads(run, graph), *_shards(run), *_seats(run, graph)]
+    pools = run.cluster.pools.values()
+    placed = any(pool.gpus or pool.residencies for pool in pools)  # a GPU, and who shares on it
+    if run.cluster.executor == "local" and pools and not placed:
+        found.append((("cluster", "pools"), ONE_PROCESS))
+    return [f"[{dotted(p)}] changes nothing: {why} ({_place(run, p)})." for p, why in found]
+
+
+def _optimizers(run: RunFile, graph: Graph) -> Iterator[tuple[KeyPath, str]]:
+    trained = _roles(graph, Update)
+    for role in run.optimizer.roles:
+        if role not in trained:
+            yield ("optimizer", role), f"the program doesn't update `{role}`"
+
+
+def _generators(run: RunFile, graph: Graph) -> Iterator[tuple[KeyPath, str]]:
+    sampled = _roles(graph, Generate)
+    if run.eval is not None and not sampled:  # the evaluation samples from one that is trained
+        sampled = set(run.models)
+    for role in run.engines.roles:
+        if role not in sampled and "generate" in run.written["engines"][role]:
+            yield ("engines", role, "generate"), f"the program doesn't sample from `{role}`"
+
+
+def _rewards(run: RunFile, graph: Graph) -> Iterator[tuple[KeyPath, str]]:
+    scored = {name for n in graph.walk() if isinstance(n.op, Score) for name in n.op.functions}
+    if run.eval is not None:
+        scored |= {run.eval.reward or next(iter(run.reward.functions))}
+    for name in run.reward.functions:
+        if name not in scored:
+            yield ("reward", name), "the program doesn't score by it"
+
+
+def _offloads(run: RunFile, graph: Graph) -> Iterator[tuple[KeyPath, str]]:
+    trained = _roles(graph, Update)
+    for role, table in run.engines.roles.items():
+        if role not in trained and table.train.offload == "optimizer":
+            yield ("engines", role, "train", "offload"), f"the program doesn't update `{role}`"
+
+
+def _shards(run: RunFile) -> Iterator[tuple[KeyPath, str]]:
+    pools = run.cluster.pools or {"main": PoolSpec()}
+    for role in divided(run.engines):
+        pool = home(pools, role)
+        if run.cluster.executor == "local":
+            why = ONE_PROCESS
+        elif pools[pool].workers == 1:
+            why = f"pool `{pool}` has one worker"
+        else:
+            continue
+        yield ("engines", role, "train", "shard"), why
+        if run.engines.role(role).train.offload == "all":
+            yield ("engines", role, "train", "offload"), why
+
+
+def _seats(run: RunFile, graph: Graph) -> Iterator[tuple[KeyPath, str]]:
+    """Yield layouts and residencies of uses that models don't have."""
+    evaluated = {"generate"} if run.eval is not None else set()
+    kinds = {role: its.kinds | evaluated for role, its in uses_of(graph).items()}
+    for pool, spec in run.cluster.pools.items():
+        for table, names in (("layouts", spec.layouts), ("residencies", spec.residencies)):
+            for name in names:
+                role, _, use = name.partition(".")
+                served = {use, "score"} if use == "train" else {use}  # it scores as it trains
+                if use and not served & kinds.get(role, set()):
+                    yield ("cluster", "pools", pool, table, name), UNUSED[use].format(role)
+
+
+def _roles(graph: Graph, kind: type[ModelOp]) -> set[str]:
+    """Return the roles whose model an op of this kind reads."""
+    types = [n.args[0].type for n in graph.walk() if isinstance(n.op, kind)]
+    return {type.role for type in types if isinstance(type, ModelType)}
+
+
+def _place(run: RunFile, path: KeyPath) -> str:
+    return run.source.where(path).partition("\n")[0].strip()

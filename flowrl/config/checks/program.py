@@ -1,0 +1,151 @@
+"""A run file and its program, held against each other before anything is loaded."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from flowrl.compiler.findings import models_read
+from flowrl.compiler.groups import check_groups
+from flowrl.config.checks.batches import batch_sentence, check_batches
+from flowrl.config.checks.residency import check_residencies
+from flowrl.config.checks.sampling import check_sampled
+from flowrl.config.placement.bases import check_adapters
+from flowrl.config.placement.cluster import cluster_of
+from flowrl.config.placement.layouts import check_layouts
+from flowrl.config.run_file import RunFile
+from flowrl.config.toml.types import as_toml
+from flowrl.errors import RunFileError, nearest
+from flowrl.ir.graph import Graph
+from flowrl.ir.program import Input, Kind
+from flowrl.ops.buffer import Append
+from flowrl.ops.control import SampleUntil
+from flowrl.ops.data import Select
+from flowrl.ops.division import Minibatches
+from flowrl.ops.model import Generate, Head, Score, Update
+from flowrl.ops.uses import uses_of
+
+FITS: Mapping[Head, tuple[Head, ...]] = {
+    "lm": ("lm", "lm+value"),
+    "lm+value": ("lm+value",),
+    "value": ("value", "lm+value", "reward", "token_reward"),
+    "reward": ("reward", "token_reward", "value"),
+    "token_reward": ("token_reward", "reward", "value"),
+}
+"""The heads that a folder may be loaded with, by the one that is read."""
+
+
+def check_run(run: RunFile, graph: Graph, inputs: tuple[Input, ...]) -> None:
+    """Check that a run file gives what its program asks for, and nothing that it doesn't know.
+
+    Args:
+        run: the run file.
+        graph: the program's, after `simplify`: what is read no more need not be given.
+        inputs: the program's own arguments.
+
+    Raises:
+        RunFileError: a model, a reward or a data input is missing or unknown, a model has another
+            head than is read, or an adapter that isn't trained, a pool claims a role that the
+            program doesn't have, drops weights that nothing brings again, or lays out a model that
+            doesn't divide so, a step doesn't divide into minibatches, or an engine can't sample
+            as it is asked to.
+        ProgramError: advantages are taken within groups of one sample.
+    """
+    roles = [spec.name for spec in inputs if spec.kind is Kind.MODEL]
+    read = models_read(graph)
+    run.check_models([role for role in roles if role in read], roles)
+    cluster = cluster_of(run)
+    cluster.check({*roles, *run.reward.models})
+    check_layouts(run)
+    check_residencies(run, graph, cluster)
+    check_heads(run, graph)
+    check_adapters(run, graph, cluster)
+    check_rewards(run, graph)
+    check_inputs(run, inputs)
+    batches(run, graph)
+    check_groups(graph)
+    check_sampled(run, graph)
+
+
+def check_heads(run: RunFile, graph: Graph) -> None:
+    """Refuse a head that the run file gives a role and the program can't read.
+
+    Raises:
+        RunFileError: naming the key.
+    """
+    for role, uses in uses_of(graph).items():
+        given = run.models[role].head if role in run.models else None
+        if given and given not in (fits := FITS[uses.head]):
+            raise RunFileError(
+                f"the program needs {' or '.join(map(as_toml, fits))} as the head of `{role}`; "
+                f"got {as_toml(given)}",
+                where=run.where(f"models.{role}.head"),
+                hint="leave it out: it follows from what the program reads",
+            )
+
+
+def check_rewards(run: RunFile, graph: Graph) -> None:
+    """Refuse a reward that the program scores by and the run file doesn't bind.
+
+    Raises:
+        RunFileError: naming it, and the line that asks for it.
+    """
+    bound = run.reward.functions
+    for node in graph.walk():
+        for name in node.op.functions if isinstance(node.op, Score) else ():
+            if name not in bound:
+                raise RunFileError(
+                    f"the program scores by `{name}`, but [reward] has "
+                    f"{', '.join(f'`{n}`' for n in bound) or 'no reward'}{nearest(name, bound)}",
+                    where=node.loc.excerpt(),
+                    hint=f'bind it: `[reward] {name} = "path.py:function"`',
+                )
+
+
+def check_inputs(run: RunFile, inputs: tuple[Input, ...]) -> dict[str, str]:
+    """Return the dotted key that describes each data input of the program.
+
+    Raises:
+        RunFileError: the run file describes other inputs.
+    """
+    read = [spec.name for spec in inputs if spec.kind is Kind.DATA]
+    keys = run.data_keys()
+    keys = dict.fromkeys(read, keys[""]) if "" in keys else keys
+    if set(read) != set(keys):
+        raise RunFileError(
+            f"[data] describes {', '.join(keys)}; the program reads {', '.join(read)}",
+            where=run.where("data"),
+            hint="give each data input of the program a table `[data.<input>]`",
+        )
+    return keys
+
+
+def batches(run: RunFile, graph: Graph) -> str:
+    """Check the batch sizes against each other; return the sentence that says what follows.
+
+    Raises:
+        RunFileError: the sequences of a step don't divide into minibatches. Where samples are
+            chosen or carried, minibatches are as equal as may be.
+    """
+    ops = [node.op for node in graph.walk()]
+    samples = next((op.n for op in ops if isinstance(op, Generate)), None)
+    until = next((node for node in graph.walk() if isinstance(node.op, SampleUntil)), None)
+    division = next((op for op in ops if isinstance(op, Minibatches)), None)
+    prompts, key = run.train.prompts_per_step, "train.prompts_per_step"
+    where = run.where(key)
+    if until and isinstance(until.op, SampleUntil):
+        prompts, key, where = until.op.groups, "groups", until.loc.excerpt()
+    role = run.engines.role(next(iter(run.models)))
+    chosen = any(isinstance(op, Select | Append) for op in ops)
+    said: dict[str, Any] = {
+        "tokens_per_microbatch": role.train.tokens_per_microbatch,
+        "chosen": chosen,
+        "until": until is not None,
+        "trains": any(isinstance(op, Update) for op in ops),
+    }
+    if division is None:
+        return batch_sentence(prompts, samples, **said)
+    by: Any = division.by
+    if not chosen:
+        check_batches(prompts, samples or 1, division.sequences, by=by, key=key, where=where)
+    return batch_sentence(
+        prompts, samples, minibatch=division.sequences, epochs=division.epochs, **said
+    )

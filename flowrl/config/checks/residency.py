@@ -1,0 +1,81 @@
+"""What a run file says becomes of weights while others work, held against its program."""
+
+from collections.abc import Mapping
+
+from flowrl.compiler.cluster import Cluster
+from flowrl.compiler.shapes import ModelShape
+from flowrl.config.placement.lending import unlent
+from flowrl.config.run_file import RunFile
+from flowrl.errors import RunFileError
+from flowrl.ir.graph import Graph
+from flowrl.ir.layout import Layout
+from flowrl.ir.plan import names_of_use
+from flowrl.ops.uses import uses_of
+
+ANEW = ("drop", "alias")
+"""Residencies of weights that are trained elsewhere."""
+
+
+def check_residencies(run: RunFile, graph: Graph, cluster: Cluster) -> None:
+    """Check that weights which are let go come from somewhere again.
+
+    Raises:
+        RunFileError: no other use of the model trains them.
+    """
+    for role, its in uses_of(graph).items():
+        for use in sorted(its.kinds):
+            residency = cluster.residency_of(role, use)
+            if residency in ANEW and (use == "train" or "train" not in its.kinds):
+                raise RunFileError(
+                    f"`{role}.{use}` has the residency `{residency}`, but no other seat trains its "
+                    "weights to bring them anew",
+                    where=_key(run, cluster.pool_of(role, use), role, use),
+                    hint="let it be `resident`, or go to host memory with `offload`",
+                )
+
+
+def check_aliases(
+    run: RunFile, graph: Graph, cluster: Cluster, shapes: Mapping[str, ModelShape]
+) -> None:
+    """Check that weights which are to be those that train can be, wherever a plan puts them.
+
+    Args:
+        run: the run file.
+        graph: its program.
+        cluster: its pools.
+        shapes: of its models, by role.
+
+    Raises:
+        RunFileError: an engine can't lend them, or doesn't sample where and as they are trained.
+    """
+    for role, its in uses_of(graph).items():
+        if not its.generates or cluster.residency_of(role, "generate") != "alias":
+            continue
+        if why := unlent(run, graph, role, shapes[role]) or apart(cluster, role):
+            raise RunFileError(
+                f"`{role}.generate` can't have the residency `alias`: {why}",
+                where=_key(run, cluster.pool_of(role, "generate"), role, "generate"),
+                hint="leave it out, and `flowrl plan` chooses one",
+            )
+
+
+def apart(cluster: Cluster, role: str) -> str:
+    """Return why one process doesn't train a model and sample from it; "" if one may."""
+    trains, samples = (cluster.pool_of(role, use) for use in ("train", "generate"))
+    if trains != samples:
+        return f"pool `{trains}` trains it, pool `{samples}` samples from it"
+    gpus = cluster.gpus_of(role, "generate")
+    if gpus > 1:
+        return f"pool `{samples}` has {gpus} GPUs"
+    for use in ("train", "generate"):
+        layout = cluster.layout_of(role, use) or "1"
+        if Layout.parse(layout).size > 1:
+            return f"the layout of `{role}.{use}` is `{layout}`"
+    kept = cluster.residency_of(role, "train") or "resident"
+    return "" if kept == "resident" else f"`{role}.train` is `{kept}`"
+
+
+def _key(run: RunFile, pool: str, role: str, use: str) -> str:
+    given = run.cluster.pools[pool].residencies
+    name = next(name for name in names_of_use(role, use) if name in given)
+    return run.source.where(("cluster", "pools", pool, "residencies", name))

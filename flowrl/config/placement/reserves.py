@@ -1,0 +1,98 @@
+"""The GPU memory that engines reserve which sample: how much, and whether it suffices."""
+
+from flowrl.compiler.hardware import Machines
+from flowrl.compiler.planning import Planned
+from flowrl.compiler.target import Reserve
+from flowrl.config.placement.cluster import written_cluster
+from flowrl.config.run_file import RunFile
+from flowrl.errors import RunFileError
+from flowrl.ir.graph import Graph
+from flowrl.ops.uses import tokenizing_role, uses_of
+from flowrl.runtime.known_engines import FACTS
+
+GIB = 2**30
+
+
+def share_of(run: RunFile, graph: Graph, role: str) -> float | None:
+    """Return the share of each GPU that the engine has which samples from a role.
+
+    Where the run file is silent, that is more if no other use of any model lives in its pool. All
+    that runs in one process is in one pool.
+
+    Args:
+        run: the run file.
+        graph: the program that samples from it.
+        role: whose engine.
+
+    Returns:
+        the share; None of an engine that takes what it needs.
+    """
+    generate = run.engines.role(role).generate
+    reserves = FACTS[generate.engine].reserves
+    if reserves is None:
+        return None
+    if generate.vllm and generate.vllm.gpu_memory_utilization:
+        return generate.vllm.gpu_memory_utilization
+    alone, beside = reserves
+    return alone if _alone(run, graph, role) else beside
+
+
+def _alone(run: RunFile, graph: Graph, role: str) -> bool:
+    cluster, own = written_cluster(run), (role, "generate")
+    uses = {(name, use) for name, its in uses_of(graph).items() for use in its.kinds}
+    if run.cluster.executor == "local":
+        return uses <= {own}
+    here = cluster.pool_of(*own)
+    return all(cluster.pool_of(*other) != here for other in uses - {own})
+
+
+def reserve_of(run: RunFile, graph: Graph, role: str) -> Reserve | None:
+    """Return what a plan takes the engine to reserve which samples from a role, if it does."""
+    share = share_of(run, graph, role)
+    if share is None:
+        return None
+    generate = run.engines.role(role).generate
+    facts, gib = FACTS[generate.engine], generate.vllm.kv_cache_gib if generate.vllm else None
+    machines = Machines.parse(run.cluster.machines or "")
+    if gib is None and all(node.gpu.name == "CPU" for node in machines.nodes):
+        gib = facts.cpu_cache_gib
+    return Reserve(facts.title, share, None if gib is None else int(gib * GIB))
+
+
+def evaluates(run: RunFile, graph: Graph, role: str) -> bool:
+    """Whether a role is sampled from for evaluations alone, by an engine that stays at its trainer.
+
+    Args:
+        run: the run file.
+        graph: the program that trains it.
+        role: whose engine.
+    """
+    if run.eval is None or role != tokenizing_role(graph) or uses_of(graph)[role].generates:
+        return False
+    if run.cluster.executor == "local":
+        return True
+    cluster = written_cluster(run)
+    together = cluster.pool_of(role, "generate") == cluster.pool_of(role, "train")
+    return together and cluster.residency_of(role, "generate") not in ("offload", "drop")
+
+
+def check_reserves(run: RunFile, planned: Planned) -> None:
+    """Check that what engines reserve holds the weights, and the longest sequence beside them.
+
+    Raises:
+        RunFileError: an engine could not start, or not end such a sequence.
+    """
+    for seat in planned.found.seats:
+        seated = planned.found.seated(seat)
+        reserve = planned.target.workload.settings(seat.role).reserve
+        if reserve is None or not (lacks := planned.costs.lacks(seated)):
+            continue
+        took, gpu = planned.costs.itemised(seated), planned.target.machines.gpu(seated.ranks[0])
+        key = "gpu_memory_utilization" if reserve.cache_bytes is None else "kv_cache_gib"
+        raise RunFileError(
+            f"`{seat}` ({seated.layout}): {reserve.on(gpu.memory_bytes)}; beside weights "
+            f"{took.weights / 1e9:.1f} GB and engine {took.engine / 1e9:.1f} GB, the cache of the "
+            f"longest sequence lacks {lacks / 1e9:.1f} GB",
+            where=run.where(f"engines.{seat.role}.generate.vllm.{key}"),
+            hint=f"raise `{key}`, or divide the model over more GPUs (`tp`)",
+        )

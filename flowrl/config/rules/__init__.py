@@ -1,0 +1,1 @@
+"""Keys of a run file held against each other, before its program is known."""

@@ -1,0 +1,44 @@
+"""What a run file says of adapters."""
+
+from collections.abc import Iterator
+
+from flowrl.config.tables.schema import Tables
+from flowrl.config.toml.structure import KeyPath, Problem
+
+
+def adapted(tables: Tables) -> list[str]:
+    """Return the roles that are trained by an adapter."""
+    return [role for role, model in tables.models.items() if model.lora]
+
+
+def adapters_fit(tables: Tables) -> Iterator[Problem]:
+    """Yield dropout, adapters of no layer, and layouts of what has an adapter."""
+    for role in adapted(tables):
+        lora, path = tables.models[role].lora, ("models", role, "lora")
+        if lora and lora.dropout:
+            yield Problem(
+                (*path, "dropout"),
+                f"`models.{role}.lora.dropout` must be 0; got {lora.dropout}",
+                hint="with dropout a policy's ratio to itself would not be 1, and a gradient would "
+                "depend on how rows are divided",
+            )
+        if lora and not lora.targets:
+            yield Problem(
+                (*path, "targets"),
+                f"`models.{role}.lora.targets` names no layer",
+                hint='"all-linear" takes all linear layers but heads',
+            )
+        yield from _layouts(tables, role, path)
+
+
+def _layouts(tables: Tables, role: str, path: KeyPath) -> Iterator[Problem]:
+    for pool, spec in tables.cluster.pools.items():
+        for use in spec.layouts:
+            if use.partition(".")[0] == role:
+                yield Problem(
+                    ("cluster", "pools", pool, "layouts", use),
+                    f"`{role}` has an adapter: each worker samples from the whole model, and "
+                    '`shard = "fsdp2"` divides it over all workers of its pool',
+                    hint="leave the layout out",
+                    against=(path,),
+                )

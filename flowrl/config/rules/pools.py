@@ -1,0 +1,106 @@
+"""What a run file says of GPUs, layouts and machines, held against its pools."""
+
+from collections.abc import Iterator
+
+from flowrl.compiler.cluster import Cluster
+from flowrl.compiler.hardware import Machines
+from flowrl.config.tables.schema import PoolSpec, Tables
+from flowrl.config.toml.structure import KeyPath, Problem
+from flowrl.errors import RunFileError, nearest
+from flowrl.ir.layout import Layout
+from flowrl.ops.uses import USES
+
+
+def on_gpu(tables: Tables, cluster: Cluster, role: str, use: str) -> bool:
+    """Whether a use of a role lives on a GPU: its pool has some, and they aren't emulated."""
+    return not tables.cluster.emulates and cluster.gpus_of(role, use) > 0
+
+
+def gpus_fit(tables: Tables) -> Iterator[Problem]:
+    """Yield pools whose GPUs and workers don't go together: a worker uses one, or a part of one."""
+    for pool, spec in tables.cluster.pools.items():
+        path: KeyPath = ("cluster", "pools", pool)
+        if spec.gpus > spec.workers:
+            workers = f"{spec.workers} worker{'s' if spec.workers > 1 else ''}"
+            yield Problem(
+                (*path, "gpus"),
+                f"pool `{pool}` has {spec.gpus} GPUs for {workers}; a worker uses one GPU",
+                hint=f"set `workers = {spec.gpus}`",
+                against=((*path, "workers"),),
+            )
+        elif spec.gpus and spec.workers % spec.gpus:
+            yield Problem(
+                (*path, "workers"),
+                f"pool `{pool}`: {spec.workers} workers can't share {spec.gpus} GPUs evenly",
+                hint="make `workers` a multiple of `gpus`",
+                against=((*path, "gpus"),),
+            )
+
+
+def layouts_fit(tables: Tables) -> Iterator[Problem]:
+    """Yield layouts that are none, of what the pool has not, or over another number of workers."""
+    for pool, spec in tables.cluster.pools.items():
+        for role, text in spec.layouts.items():
+            path: KeyPath = ("cluster", "pools", pool, "layouts", role)
+            yield from _strangers(path, spec, role, f"pool `{pool}` lays out `{role}`")
+            try:
+                size = Layout.parse(text).size
+            except RunFileError as error:
+                yield Problem(path, error.problem, error.hint)
+                continue
+            if size != spec.workers:
+                yield Problem(
+                    path,
+                    f"layout `{text}` is of {size} ranks; pool `{pool}` has {spec.workers} "
+                    f"worker{'s' if spec.workers > 1 else ''}",
+                    hint="the product of a layout's axes is the number of workers of its pool",
+                    against=(("cluster", "pools", pool, "workers"),),
+                )
+            elif 0 < spec.gpus < size:
+                yield Problem(
+                    path,
+                    f"layout `{text}` is of {size} ranks, each with a GPU of its own; pool "
+                    f"`{pool}` has {spec.gpus} GPUs for {spec.workers} workers",
+                    hint=f"set `gpus = {size}`, or 0 for the CPU",
+                    against=(("cluster", "pools", pool, "gpus"),),
+                )
+
+
+def residencies_fit(tables: Tables) -> Iterator[Problem]:
+    """Yield residencies of what the pool has not."""
+    for pool, spec in tables.cluster.pools.items():
+        for role in spec.residencies:
+            path: KeyPath = ("cluster", "pools", pool, "residencies", role)
+            yield from _strangers(path, spec, role, f"pool `{pool}` has a residency of `{role}`")
+
+
+def machines_suffice(tables: Tables) -> Iterator[Problem]:
+    """Yield machines that are none, or fewer GPUs than the pools have."""
+    if tables.cluster.machines is None:
+        return
+    path: KeyPath = ("cluster", "machines")
+    try:
+        size = Machines.parse(tables.cluster.machines).size
+    except RunFileError as error:
+        yield Problem(path, error.problem, error.hint)
+        return
+    wanted = sum(pool.gpus for pool in tables.cluster.pools.values())
+    if wanted > size:
+        yield Problem(path, f"the pools have {wanted} GPUs; `{tables.cluster.machines}` has {size}")
+
+
+def _strangers(path: KeyPath, spec: PoolSpec, role: str, said: str) -> Iterator[Problem]:
+    """Yield what a pool doesn't claim, and what is no use of a model."""
+    use = role.partition(".")[2]
+    if not any(f"{role}.".startswith(f"{claim}.") for claim in spec.roles):
+        roles = ", ".join(spec.roles) or "none"
+        yield Problem(path, f"{said}, which it does not claim", hint=f"its roles are {roles}")
+    elif use and use not in USES:
+        uses = ", ".join(f"`{use}`" for use in USES)
+        yield Problem(
+            path,
+            f"{said}; `{use}` is no use of a model{nearest(use, USES)}",
+            hint=f"uses are {uses}",
+        )
+    elif role == "data":
+        yield Problem(path, f"{said}, which is no model", hint="leave it out")

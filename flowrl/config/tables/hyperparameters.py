@@ -1,0 +1,58 @@
+"""The keys of `[program]` against the program's own signature."""
+
+from collections.abc import Mapping
+from inspect import Parameter, Signature
+from typing import Any
+
+from flowrl.config.tables.headers import with_homes
+from flowrl.config.toml.source import Source
+from flowrl.config.toml.structure import Invalid, Problem, structure, unknown_key
+
+
+def check_hyperparameters(
+    given: Mapping[str, Any], signature: Signature, source: Source
+) -> dict[str, Any]:
+    """Return the given hyperparameters in the types of a program's keyword-only parameters.
+
+    A parameter without an annotation has the type of its default. An integer serves as a float.
+
+    Args:
+        given: values as TOML has them.
+        signature: the program's, with annotations evaluated.
+        source: where the values stand.
+
+    Raises:
+        RunFileError: a name that the program doesn't have, a wrong type, or a parameter
+            without default that isn't given.
+    """
+    parameters = {
+        name: parameter
+        for name, parameter in signature.parameters.items()
+        if parameter.kind is Parameter.KEYWORD_ONLY
+    }
+    checked: dict[str, Any] = {}
+    problems: list[Problem] = []
+    for name, value in given.items():
+        path = ("program", name)
+        if name not in parameters:
+            problems.append(unknown_key(path, ["file", "name", *parameters]))
+            continue
+        try:
+            checked[name] = structure(_type_of(parameters[name]), value, path)
+        except Invalid as error:
+            problems += error.problems
+    problems += [
+        Problem(("program", name), f"[program] lacks `{name}`, which the program needs")
+        for name, parameter in parameters.items()
+        if parameter.default is Parameter.empty and name not in given
+    ]
+    if problems:
+        raise source.error(with_homes(problems))
+    return checked
+
+
+def _type_of(parameter: Parameter) -> Any:
+    if parameter.annotation not in (Parameter.empty, None):
+        return parameter.annotation
+    plain = isinstance(parameter.default, bool | int | float | str | list | tuple | dict)
+    return type(parameter.default) if plain else Any

@@ -1,0 +1,200 @@
+"""Layouts and machines, against the pools that have them."""
+
+from inline_snapshot import snapshot
+
+from flowrl.config.placement.cluster import cluster_of
+
+POOL = "[cluster.pools.train]\ngpus = 8\nworkers = 8\nroles = ['policy']\n"
+
+
+def test_layouts_lie_over_the_gpus_of_their_pools(load):
+    run = load(
+        "[cluster]\nmachines = '2x8xH100'\n"
+        "[cluster.pools.a]\ngpus = 8\nworkers = 8\nroles = ['policy.train']\n"
+        "layouts = {'policy.train' = 'fsdp8'}\n"
+        "[cluster.pools.b]\ngpus = 4\nworkers = 4\nroles = ['policy.generate']\n"
+        "layouts = {'policy.generate' = 'tp2 x dp2'}\n"
+    )
+
+    pools = {
+        pool.name: (list(pool.ranks)[:1], dict(pool.layouts)) for pool in cluster_of(run).pools
+    }
+
+    assert pools == {
+        "a": ([0], {"policy.train": "fsdp8"}),
+        "b": ([8], {"policy.generate": "tp2 x dp2"}),
+    }
+
+
+def test_a_layout_that_is_none(error_of):
+    assert error_of(POOL + "layouts = {policy = 'fdsp8'}\n") == snapshot("""\
+`fdsp8` is no layout: `fdsp8` (did you mean `fsdp`?)
+  run.toml:24
+   24 | layouts = {policy = 'fdsp8'}
+                   ^^^^^^
+help: the axes are pp, tp, ep, fsdp, dp; write axes and sizes joined by `x`: `fsdp8`, `tp2 x dp4`, `pp2 x tp4 x dp2`; `1` is one GPU\
+""")
+
+
+def test_a_layout_of_another_size(error_of):
+    assert error_of(POOL + "layouts = {policy = 'tp2 x dp2'}\n") == snapshot("""\
+layout `tp2 x dp2` is of 4 ranks; pool `train` has 8 workers
+  run.toml:24
+   24 | layouts = {policy = 'tp2 x dp2'}
+                   ^^^^^^
+  run.toml:22
+   22 | workers = 8
+        ^^^^^^^
+help: the product of a layout's axes is the number of workers of its pool\
+""")
+
+
+def test_layouts_lie_over_the_workers_of_pools_without_gpus(load, error_of):
+    pool = "[cluster.pools.train]\nroles = ['policy']\nlayouts = {policy = 'fsdp4'}\n"
+
+    run = load(pool + "workers = 4\n")
+
+    assert cluster_of(run).pools[0].layouts == {"policy": "fsdp4"}
+    assert error_of(pool) == snapshot("""\
+layout `fsdp4` is of 4 ranks; pool `train` has 1 worker
+  run.toml:22
+   22 | layouts = {policy = 'fsdp4'}
+                   ^^^^^^
+  run.toml:20
+   20 | [cluster.pools.train]
+                       ^^^^^
+help: the product of a layout's axes is the number of workers of its pool\
+""")
+
+
+def test_ranks_of_a_layout_that_share_gpus(error_of):
+    pool = "[cluster.pools.train]\nroles = ['policy']\nlayouts = {policy = 'fsdp4'}\n"
+
+    assert error_of(pool + "workers = 4\ngpus = 2\n") == snapshot("""\
+layout `fsdp4` is of 4 ranks, each with a GPU of its own; pool `train` has 2 GPUs for 4 workers
+  run.toml:22
+   22 | layouts = {policy = 'fsdp4'}
+                   ^^^^^^
+  run.toml:24
+   24 | gpus = 2
+        ^^^^
+help: set `gpus = 4`, or 0 for the CPU\
+""")
+
+
+def test_more_gpus_than_workers(error_of, load):
+    pool = "[cluster.pools.train]\ngpus = 2\n"
+
+    assert error_of(pool) == snapshot("""\
+pool `train` has 2 GPUs for 1 worker; a worker uses one GPU
+  run.toml:21
+   21 | gpus = 2
+        ^^^^
+  run.toml:20
+   20 | [cluster.pools.train]
+                       ^^^^^
+help: set `workers = 2`\
+""")
+    load(pool + "workers = 4\n")
+
+
+def test_gpus_that_workers_cannot_share(error_of):
+    assert error_of("[cluster.pools.train]\ngpus = 2\nworkers = 3\n") == snapshot("""\
+pool `train`: 3 workers can't share 2 GPUs evenly
+  run.toml:22
+   22 | workers = 3
+        ^^^^^^^
+  run.toml:21
+   21 | gpus = 2
+        ^^^^
+help: make `workers` a multiple of `gpus`\
+""")
+
+
+def test_a_layout_of_what_the_pool_has_not(error_of):
+    assert error_of(POOL + "layouts = {critic = 'fsdp8'}\n") == snapshot("""\
+pool `train` lays out `critic`, which it does not claim
+  run.toml:24
+   24 | layouts = {critic = 'fsdp8'}
+                   ^^^^^^
+help: its roles are policy\
+""")
+
+
+def test_machines_that_are_none(error_of):
+    assert error_of("[cluster]\nmachines = '8xH10'\n") == snapshot("""\
+unknown GPU `H10` in `8xH10` (did you mean `H100`?)
+  run.toml:21
+   21 | machines = '8xH10'
+        ^^^^^^^^
+help: known are A100-40G, A100-80G, H100, H200, B200, L40S, A10, RTX4090, CPU\
+""")
+
+
+def test_more_gpus_in_pools_than_in_the_machines(error_of):
+    assert error_of("[cluster]\nmachines = '4xH100'\n" + POOL) == snapshot("""\
+the pools have 8 GPUs; `4xH100` has 4
+  run.toml:21
+   21 | machines = '4xH100'
+        ^^^^^^^^\
+""")
+
+
+def test_expectations_of_a_role_that_has_no_model(error_of):
+    assert error_of("[workload.polcy]\nsequences = 3\n") == snapshot("""\
+`workload.polcy`: no role `polcy` (did you mean `policy`?)
+  run.toml:20
+   20 | [workload.polcy]
+                  ^^^^^
+help: roles are policy, reference\
+""")
+
+
+def test_a_residency_of_what_the_pool_has_not(error_of):
+    assert error_of(POOL + "residencies = {critic = 'drop'}\n") == snapshot("""\
+pool `train` has a residency of `critic`, which it does not claim
+  run.toml:24
+   24 | residencies = {critic = 'drop'}
+                       ^^^^^^
+help: its roles are policy\
+""")
+
+
+def test_a_residency_that_is_none(error_of):
+    assert error_of(POOL + "residencies = {policy = 'asleep'}\n") == snapshot("""\
+`cluster.pools.train.residencies.policy` must be one of "resident", "offload", "drop", "alias"; got "asleep"
+  run.toml:24
+   24 | residencies = {policy = 'asleep'}
+                       ^^^^^^\
+""")
+
+
+def test_a_layout_or_a_residency_of_a_use_that_is_none(error_of):
+    pool = "[cluster.pools.train]\nroles = ['policy']\n"
+
+    assert error_of(pool + "layouts = {'policy.sample' = '1'}\n") == snapshot("""\
+pool `train` lays out `policy.sample`; `sample` is no use of a model
+  run.toml:22
+   22 | layouts = {'policy.sample' = '1'}
+                    ^^^^^^^^^^^^^
+help: uses are `train`, `score`, `generate`\
+""")
+    assert error_of(pool + "residencies = {'policy.generat' = 'drop'}\n") == snapshot("""\
+pool `train` has a residency of `policy.generat`; `generat` is no use of a model (did you mean `generate`?)
+  run.toml:22
+   22 | residencies = {'policy.generat' = 'drop'}
+                        ^^^^^^^^^^^^^^
+help: uses are `train`, `score`, `generate`\
+""")
+
+
+def test_data_have_no_residency(error_of):
+    pool = "[cluster.pools.train]\nroles = ['policy', 'data']\n"
+
+    assert error_of(pool + "residencies = {data = 'offload'}\n") == snapshot("""\
+pool `train` has a residency of `data`, which is no model
+  run.toml:22
+   22 | residencies = {data = 'offload'}
+                       ^^^^
+help: leave it out\
+""")
