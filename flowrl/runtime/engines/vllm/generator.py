@@ -24,6 +24,7 @@ from flowrl.runtime.engines.vllm.shards import shards_of
 from flowrl.runtime.engines.vllm.start import KNOWN, at_once, check_dtype, start
 from flowrl.runtime.engines.vllm.transfer import Transfer
 from flowrl.runtime.engines.vllm.weights import own_tensors, readable, repack_tied
+from flowrl.runtime.engines.vllm.whole import Whole
 from flowrl.runtime.model.models import (
     DTYPES,
     ModelSpec,
@@ -101,6 +102,7 @@ class VLLMGenerator:
         self.scratch = scratch()
         end_alone(self.llm, self.scratch)
         self.llm.llm_engine.output_processor.tokenizer = tokenizer
+        self.whole = Whole(self.llm)
         self.transfer = Transfer(self.llm)
         self.adapters = Adapters(self.llm, self.outline, spec.path)
 
@@ -240,6 +242,7 @@ class VLLMGenerator:
             for request in requests
         ]
         asked = [parameters(self.vllm, request, sampling, stops) for request in requests]
+        self.whole.on = not sampling.stop
         with quiet(), torch.compiler.set_stance("force_eager" if self.eager else "default"):
             made = self._run(prompts, asked)
         for request, one in zip(requests, made, strict=True):
