@@ -6,9 +6,9 @@ from flowrl.compiler.search import Constraints
 from flowrl.compiler.simplify import simplify
 from flowrl.compiler.tasks import Seat
 from flowrl.config.checks.program import check_run
+from flowrl.config.checks.reserves import check_reserves
 from flowrl.config.checks.residency import check_aliases
 from flowrl.config.placement.cluster import written_cluster
-from flowrl.config.placement.reserves import check_reserves
 from flowrl.config.placement.target import constraints_of, target_of
 from flowrl.config.run_file import RunFile
 from flowrl.config.traced import trace_run
@@ -29,13 +29,12 @@ def plan_run(run: RunFile, cluster: Cluster | None = None) -> tuple[Traced, Plan
     graph = simplify(traced.graph, Cluster())
     check_run(run, graph, traced.program.inputs)
     target = target_of(run, graph)
-    homes = {role: name for name, spec in run.cluster.pools.items() for role in spec.roles}
     pools = cluster or written_cluster(run)
     check_aliases(run, graph, pools, target.shapes)
 
     def decided(seats: tuple[Seat, ...]) -> Constraints:
         return constraints_of(run, seats, pools)
 
-    planned = plan_step(traced.graph, target, decided, homes, pools)
+    planned = plan_step(traced.graph, target, decided, run.cluster.claims, pools)
     check_reserves(run, planned)
     return traced, planned

@@ -53,6 +53,10 @@ class RunFile(Tables):
         tables = {n: self.structure(RewardModelTable, f"reward.{n}") for n in self.reward.models}
         return self.models | {name: table.as_model() for name, table in tables.items()}
 
+    def model_folder(self, role: str) -> Path:
+        """Return where a role's model is, if its path is no name of one on the hub."""
+        return self.resolve(self.roles[role].path)
+
     def model_key(self, role: str) -> str:
         """Return the dotted key that names the folder of a role's model."""
         return f"reward.{role}.model" if role in self.reward.models else f"models.{role}.path"

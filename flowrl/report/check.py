@@ -9,7 +9,8 @@ from flowrl.config.checks.inert import inert_keys
 from flowrl.config.checks.program import batches, check_inputs, check_run
 from flowrl.config.placement.bases import shared_bases
 from flowrl.config.placement.cluster import cluster_of
-from flowrl.config.placement.weights import Placed, sync_sentences
+from flowrl.config.placement.placed import Placed
+from flowrl.config.placement.weights import sync_sentences
 from flowrl.config.run_file import RunFile, load_run_file
 from flowrl.config.traced import trace_run
 from flowrl.data.spec import DataSpec

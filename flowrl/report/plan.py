@@ -10,7 +10,8 @@ from flowrl.compiler.forecast import Forecast, Occupancy, TaskForecast, forecast
 from flowrl.compiler.planning import Planned
 from flowrl.compiler.residency import residency
 from flowrl.config.placement.bases import shared_bases
-from flowrl.config.placement.weights import Placed, sync_sentences
+from flowrl.config.placement.placed import Placed
+from flowrl.config.placement.weights import sync_sentences
 from flowrl.config.planned import plan_run
 from flowrl.config.run_file import RunFile, load_run_file
 from flowrl.errors import RunFileError

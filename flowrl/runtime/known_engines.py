@@ -30,6 +30,8 @@ class Facts:
         lends: whether a trainer can compute with its own tensors.
         repacks: whether it stores some weights in another form than transformers does, and on a CPU
             all of them: those it can't lend.
+        reorders: a module whose rows it has in another order than transformers, by the last part of
+            its name.
         takes: how weights are brought to it: each parameter as transformers stores it, or as vLLM's
             loaders take it (the planner's `Storage`).
         dtypes: that it computes in.
@@ -46,6 +48,7 @@ class Facts:
     title: str
     lends: bool = False
     repacks: bool = False
+    reorders: str = ""
     takes: Literal["model", "loader"] = "model"
     dtypes: tuple[str, ...] = ("float32", "bfloat16", "float64")
     temperatures: tuple[float, float] = (0.0, inf)
@@ -59,6 +62,12 @@ class Facts:
         """Whether it samples at a temperature."""
         low, high = self.temperatures
         return not temperature or low <= temperature <= high
+
+    def reordered(self, weight: str) -> str:
+        """Return what is said of a weight whose rows it has in another order; "" of any other."""
+        if not self.reorders or f".{self.reorders}." not in weight:
+            return ""
+        return f"{self.title} has the rows of `{weight}` in another order"
 
     @property
     def range(self) -> str:
@@ -74,6 +83,7 @@ FACTS: Mapping[str, Facts] = MappingProxyType(
             "vLLM",
             lends=True,
             repacks=True,
+            reorders="query_key_value",  # transformers: head by head; vLLM: queries, keys, values
             takes="loader",
             dtypes=("float32", "bfloat16"),
             temperatures=(0.01, 2.0),  # below, vLLM samples at 0.01

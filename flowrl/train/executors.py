@@ -7,7 +7,8 @@ from typing import Any
 
 import attrs
 
-from flowrl.config.placement.weights import Placed, sync_sentences
+from flowrl.config.placement.placed import Placed
+from flowrl.config.placement.weights import sync_sentences
 from flowrl.config.run_file import RunFile
 from flowrl.errors import RunFileError
 from flowrl.ops.uses import tokenizing_role

@@ -8,7 +8,7 @@ import attrs
 
 from flowrl.compiler.cluster import Cluster
 from flowrl.config.run_file import RunFile
-from flowrl.config.tables.schema import PoolSpec
+from flowrl.config.tables.cluster import PoolSpec
 from flowrl.ir.layout import Layout
 from flowrl.ops.uses import tokenizing_role, uses_of
 from flowrl.runtime.pools.job import Job, Loan, ranked_pools
@@ -27,7 +27,7 @@ def pools_of(run: RunFile, cluster: Cluster) -> AbstractContextManager[Pools]:
         EngineError: Ray can't be used, or lacks what the pools take.
     """
     table = run.cluster
-    specs = {pool.name: table.pools.get(pool.name, PoolSpec()) for pool in cluster.pools}
+    specs = {pool.name: table.pool(pool.name) for pool in cluster.pools}
     sizes = tuple(_size(name, spec) for name, spec in specs.items())
     return started(RaySpec(sizes, table.address, table.num_gpus, table.worker_output))
 

@@ -7,8 +7,9 @@ import attrs
 from flowrl.compiler.cluster import Cluster
 from flowrl.compiler.forecast import Forecast, forecast
 from flowrl.compiler.planning import Planned
-from flowrl.config.checks.residency import apart
-from flowrl.config.placement.weights import How, Placed, syncs
+from flowrl.config.placement.lending import apart
+from flowrl.config.placement.placed import Placed
+from flowrl.config.placement.weights import How, syncs
 from flowrl.config.planned import plan_run
 from flowrl.config.run_file import RunFile
 from flowrl.errors import FlowrlError

@@ -7,10 +7,10 @@ import attrs
 from flowrl.compiler.cluster import Cluster
 from flowrl.compiler.simplify import simplify
 from flowrl.config.checks.program import check_run
-from flowrl.config.placement.cluster import cluster_of
+from flowrl.config.placement.cluster import cluster_of, on_gpu
+from flowrl.config.placement.placed import Placed
 from flowrl.config.placement.reserves import share_of
-from flowrl.config.placement.weights import How, Placed, syncs
-from flowrl.config.rules.pools import on_gpu
+from flowrl.config.placement.weights import How, syncs
 from flowrl.config.run_file import RunFile
 from flowrl.config.tables.schema import OptimizerSettings
 from flowrl.config.traced import trace_run
@@ -69,7 +69,7 @@ def role_setup(run: RunFile, graph: Graph, role: str) -> RoleSetup:
     model, engines = run.roles[role], run.engines.role(role)
     generate, train, settings = engines.generate, engines.train, run.optimizer.role(role)
     options = {f.name: getattr(settings, f.name) for f in attrs.fields(OptimizerSettings)}
-    local = run.resolve(model.path)
+    local = run.model_folder(role)
     path = str(local) if local.exists() else model.path
     return RoleSetup(
         model=ModelSpec(

@@ -8,7 +8,6 @@ import pytest
 from inline_snapshot import snapshot
 
 from flowrl.config import load_run_file
-from flowrl.config.placement.cluster import cluster_of
 from flowrl.config.tables.schema import OptimizerSettings
 from flowrl.errors import RunFileError
 from tests.config.conftest import GRPO
@@ -310,24 +309,6 @@ also: the program has no model `reference`
                 ^^^^^^^^^
 help: the program's models are policy, critic\
 """)
-
-
-def test_on_ray_what_no_pool_claims_of_data_and_reward_has_a_pool(load):
-    alone = load('[cluster]\nexecutor = "ray"\n')
-    claimed = load(
-        '[cluster]\nexecutor = "ray"\n[cluster.pools.train]\nroles = ["policy", "data"]\n'
-    )
-    local = load("")
-
-    assert [(p.name, p.roles) for p in cluster_of(alone).pools] == [
-        ("main", ()),
-        ("data", ("data", "reward")),
-    ]
-    assert [(p.name, p.roles) for p in cluster_of(claimed).pools] == [
-        ("train", ("policy", "data")),
-        ("data", ("reward",)),
-    ]
-    assert [(p.name, p.roles) for p in cluster_of(local).pools] == [("main", ())]
 
 
 def test_an_address_is_short_for_a_server(load):

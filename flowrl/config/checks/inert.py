@@ -2,9 +2,7 @@
 
 from collections.abc import Iterator
 
-from flowrl.config.rules.ranks import divided, home
 from flowrl.config.run_file import RunFile
-from flowrl.config.tables.schema import PoolSpec
 from flowrl.config.toml.structure import KeyPath, dotted
 from flowrl.ir.graph import Graph
 from flowrl.ir.types import ModelType
@@ -69,12 +67,11 @@ def _offloads(run: RunFile, graph: Graph) -> Iterator[tuple[KeyPath, str]]:
 
 
 def _shards(run: RunFile) -> Iterator[tuple[KeyPath, str]]:
-    pools = run.cluster.pools or {"main": PoolSpec()}
-    for role in divided(run.engines):
-        pool = home(pools, role)
+    for role in run.engines.divided:
+        pool = run.cluster.home(role)
         if run.cluster.executor == "local":
             why = ONE_PROCESS
-        elif pools[pool].workers == 1:
+        elif run.cluster.pool(pool).workers == 1:
             why = f"pool `{pool}` has one worker"
         else:
             continue

@@ -5,12 +5,12 @@ from typing import Any
 
 from flowrl.compiler.findings import models_read
 from flowrl.compiler.groups import check_groups
+from flowrl.config.checks.adapters import check_adapters
 from flowrl.config.checks.batches import batch_sentence, check_batches
+from flowrl.config.checks.layouts import check_layouts
 from flowrl.config.checks.residency import check_residencies
 from flowrl.config.checks.sampling import check_sampled
-from flowrl.config.placement.bases import check_adapters
 from flowrl.config.placement.cluster import cluster_of
-from flowrl.config.placement.layouts import check_layouts
 from flowrl.config.run_file import RunFile
 from flowrl.config.toml.types import as_toml
 from flowrl.errors import RunFileError, nearest

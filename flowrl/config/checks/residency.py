@@ -4,11 +4,10 @@ from collections.abc import Mapping
 
 from flowrl.compiler.cluster import Cluster
 from flowrl.compiler.shapes import ModelShape
-from flowrl.config.placement.lending import unlent
+from flowrl.config.placement.lending import apart, unlent
 from flowrl.config.run_file import RunFile
 from flowrl.errors import RunFileError
 from flowrl.ir.graph import Graph
-from flowrl.ir.layout import Layout
 from flowrl.ir.plan import names_of_use
 from flowrl.ops.uses import uses_of
 
@@ -57,22 +56,6 @@ def check_aliases(
                 where=_key(run, cluster.pool_of(role, "generate"), role, "generate"),
                 hint="leave it out, and `flowrl plan` chooses one",
             )
-
-
-def apart(cluster: Cluster, role: str) -> str:
-    """Return why one process doesn't train a model and sample from it; "" if one may."""
-    trains, samples = (cluster.pool_of(role, use) for use in ("train", "generate"))
-    if trains != samples:
-        return f"pool `{trains}` trains it, pool `{samples}` samples from it"
-    gpus = cluster.gpus_of(role, "generate")
-    if gpus > 1:
-        return f"pool `{samples}` has {gpus} GPUs"
-    for use in ("train", "generate"):
-        layout = cluster.layout_of(role, use) or "1"
-        if Layout.parse(layout).size > 1:
-            return f"the layout of `{role}.{use}` is `{layout}`"
-    kept = cluster.residency_of(role, "train") or "resident"
-    return "" if kept == "resident" else f"`{role}.train` is `{kept}`"
 
 
 def _key(run: RunFile, pool: str, role: str, use: str) -> str:

@@ -10,7 +10,6 @@ from flowrl.ir.graph import Graph, Node
 from flowrl.ir.types import ModelType
 from flowrl.ops.model import Generate
 from flowrl.ops.uses import tokenizing_role
-from flowrl.runtime.known_engines import FACTS
 
 
 @attrs.frozen
@@ -69,10 +68,10 @@ def _asked(graph: Graph) -> Iterator[tuple[str, Generate, Node]]:
 
 
 def _check_temperature(run: RunFile, role: str, temperature: float, where: str) -> None:
-    engine = run.engines.role(role).generate.engine
-    if not FACTS[engine].samples_at(temperature):
+    table = run.engines.role(role).generate
+    if not table.facts.samples_at(temperature):
         raise RunFileError(
-            f'`engines.{role}.generate.engine` = "{engine}" samples at {FACTS[engine].range}; '
+            f'`engines.{role}.generate.engine` = "{table.engine}" samples at {table.facts.range}; '
             f"got {temperature:g}",
             where=where,
             hint='take another temperature, or `engine = "hf"`',

@@ -1,17 +1,11 @@
 """How the models of a run lie over the workers of its pools, where its run file is silent."""
 
-from pathlib import Path
-
 import attrs
 
 from flowrl.compiler.cluster import Cluster
-from flowrl.compiler.layouts import check_fit
 from flowrl.compiler.shapes import ModelShape
-from flowrl.config.rules.adapters import adapted
-from flowrl.config.rules.ranks import divided
 from flowrl.config.run_file import RunFile
-from flowrl.config.tables.schema import PoolSpec
-from flowrl.errors import EngineError, RunFileError
+from flowrl.errors import EngineError
 from flowrl.ir.layout import Layout
 from flowrl.ir.plan import Pool
 from flowrl.ops.uses import USES
@@ -26,7 +20,7 @@ def laid_out(run: RunFile, cluster: Cluster) -> Cluster:
     move: without layouts they go whole. Adapters have none: they go as they are, to whole models.
     """
     specs = run.cluster.pools
-    split = {role for role in divided(run.engines) if role in run.roles}
+    split = {role for role in run.engines.divided if role in run.roles}
     stated = any(spec.layouts for spec in specs.values())
     if run.cluster.executor != "ray" or not specs:
         return cluster
@@ -36,7 +30,7 @@ def laid_out(run: RunFile, cluster: Cluster) -> Cluster:
     ranked = {homes[role] for role in split}
 
     def layout(role: str, use: str) -> str:
-        workers = specs.get(cluster.pool_of(role, use), PoolSpec()).workers
+        workers = run.cluster.pool(cluster.pool_of(role, use)).workers
         if use != "generate" and (given := cluster.layout_of(role, use)):
             return given
         if role in split and use != "generate":
@@ -48,7 +42,7 @@ def laid_out(run: RunFile, cluster: Cluster) -> Cluster:
         here = (
             (role, use)
             for role in run.roles
-            if role not in adapted(run)
+            if role not in run.adapted
             for use in USES
             if cluster.pool_of(role, use) == pool.name and f"{role}.{use}" not in pool.layouts
         )
@@ -58,37 +52,11 @@ def laid_out(run: RunFile, cluster: Cluster) -> Cluster:
     return attrs.evolve(cluster, pools=tuple(map(laid, cluster.pools)))
 
 
-def check_layouts(run: RunFile) -> None:
-    """Check that models can have the layouts of a run file, as far as the planner knows them.
-
-    Raises:
-        RunFileError: a model doesn't divide so; naming the key.
-    """
-    for pool, spec in run.cluster.pools.items():
-        for use, text in spec.layouts.items():
-            try:
-                _check_layout(run, use, Layout.parse(text))
-            except (RunFileError, EngineError) as error:
-                where = run.source.where(("cluster", "pools", pool, "layouts", use))
-                raise RunFileError(error.problem, where=where, hint=error.hint) from None
-
-
-def _check_layout(run: RunFile, use: str, layout: Layout) -> None:
-    """Refuse a layout that doesn't fit a model, or by which no engine that samples divides it."""
-    role = use.partition(".")[0]
-    if shape := shape_of(run, role):
-        check_fit(shape, layout)
-    folder = run.resolve(run.roles[role].path) if role in run.roles else Path()
-    if layout.tp > 1 and use.endswith(".generate") and (folder / "config.json").is_file():
-        from flowrl.runtime.model.tensor_parallel import check_divides  # transformers takes seconds
-
-        check_divides(str(folder), layout.tp)
-
-
 def shape_of(run: RunFile, role: str) -> ModelShape | None:
     """Return the parameters of a role's model, if it is in a folder and the planner knows them."""
-    folder = Path(run.resolve(run.roles[role].path)) if role in run.roles else Path()
+    if role not in run.roles or not (folder := run.model_folder(role)).is_dir():
+        return None
     try:
-        return ModelShape.from_folder(folder) if folder.is_dir() else None
+        return ModelShape.from_folder(folder)
     except EngineError:
         return None

@@ -1,14 +1,11 @@
 """The GPU memory that engines reserve which sample: how much, and whether it suffices."""
 
 from flowrl.compiler.hardware import Machines
-from flowrl.compiler.planning import Planned
 from flowrl.compiler.target import Reserve
 from flowrl.config.placement.cluster import written_cluster
 from flowrl.config.run_file import RunFile
-from flowrl.errors import RunFileError
 from flowrl.ir.graph import Graph
 from flowrl.ops.uses import tokenizing_role, uses_of
-from flowrl.runtime.known_engines import FACTS
 
 GIB = 2**30
 
@@ -28,7 +25,7 @@ def share_of(run: RunFile, graph: Graph, role: str) -> float | None:
         the share; None of an engine that takes what it needs.
     """
     generate = run.engines.role(role).generate
-    reserves = FACTS[generate.engine].reserves
+    reserves = generate.facts.reserves
     if reserves is None:
         return None
     if generate.vllm and generate.vllm.gpu_memory_utilization:
@@ -52,7 +49,7 @@ def reserve_of(run: RunFile, graph: Graph, role: str) -> Reserve | None:
     if share is None:
         return None
     generate = run.engines.role(role).generate
-    facts, gib = FACTS[generate.engine], generate.vllm.kv_cache_gib if generate.vllm else None
+    facts, gib = generate.facts, generate.vllm.kv_cache_gib if generate.vllm else None
     machines = Machines.parse(run.cluster.machines or "")
     if gib is None and all(node.gpu.name == "CPU" for node in machines.nodes):
         gib = facts.cpu_cache_gib
@@ -74,25 +71,3 @@ def evaluates(run: RunFile, graph: Graph, role: str) -> bool:
     cluster = written_cluster(run)
     together = cluster.pool_of(role, "generate") == cluster.pool_of(role, "train")
     return together and cluster.residency_of(role, "generate") not in ("offload", "drop")
-
-
-def check_reserves(run: RunFile, planned: Planned) -> None:
-    """Check that what engines reserve holds the weights, and the longest sequence beside them.
-
-    Raises:
-        RunFileError: an engine could not start, or not end such a sequence.
-    """
-    for seat in planned.found.seats:
-        seated = planned.found.seated(seat)
-        reserve = planned.target.workload.settings(seat.role).reserve
-        if reserve is None or not (lacks := planned.costs.lacks(seated)):
-            continue
-        took, gpu = planned.costs.itemised(seated), planned.target.machines.gpu(seated.ranks[0])
-        key = "gpu_memory_utilization" if reserve.cache_bytes is None else "kv_cache_gib"
-        raise RunFileError(
-            f"`{seat}` ({seated.layout}): {reserve.on(gpu.memory_bytes)}; beside weights "
-            f"{took.weights / 1e9:.1f} GB and engine {took.engine / 1e9:.1f} GB, the cache of the "
-            f"longest sequence lacks {lacks / 1e9:.1f} GB",
-            where=run.where(f"engines.{seat.role}.generate.vllm.{key}"),
-            hint=f"raise `{key}`, or divide the model over more GPUs (`tp`)",
-        )

@@ -1,7 +1,6 @@
 """What a run file says to the planner: machines, models, lengths, and what is decided already."""
 
 from collections.abc import Collection
-from pathlib import Path
 from typing import Any, cast
 
 from flowrl.compiler.cluster import Cluster
@@ -14,8 +13,6 @@ from flowrl.compiler.tasks import Seat
 from flowrl.config.placement.lending import unlent
 from flowrl.config.placement.reserves import evaluates, reserve_of
 from flowrl.config.placement.widths import narrow_trainer, widths
-from flowrl.config.rules.adapters import adapted
-from flowrl.config.rules.ranks import divided
 from flowrl.config.run_file import RunFile
 from flowrl.errors import EngineError, RunFileError
 from flowrl.ir.graph import Graph
@@ -56,7 +53,7 @@ def target_of(run: RunFile, graph: Graph) -> Target:
         shapes,
         _workload(run, graph, lending),
         Profile.load(run.resolve(run.workload.profile)) if run.workload.profile else Profile(),
-        {role: _adapter(run, role, shapes[role]) for role in adapted(run) if role in shapes},
+        {role: _adapter(run, role, shapes[role]) for role in run.adapted if role in shapes},
     )
 
 
@@ -66,8 +63,8 @@ def constraints_of(run: RunFile, seats: tuple[Seat, ...], cluster: Cluster) -> C
     And what becomes of it while others work. A pool of no GPUs leaves their number open. Without
     pools, all is open but residencies, what `shard = "fsdp2"` divides, and what has an adapter.
     """
-    sharded = {f"{role}.{use}": ("fsdp",) for role in divided(run.engines) for use in DIVIDED}
-    axes = {**DIVIDED, **sharded, **{f"{role}.generate": WHOLE for role in adapted(run)}}
+    sharded = {f"{role}.{use}": ("fsdp",) for role in run.engines.divided for use in DIVIDED}
+    axes = {**DIVIDED, **sharded, **{f"{role}.generate": WHOLE for role in run.adapted}}
     seats = tuple(seat for seat in seats if not _at_trainer(seat, seats, cluster))
     residencies = residencies_of(seats, cluster)
     if not run.cluster.pools:
@@ -98,7 +95,7 @@ def residencies_of(seats: tuple[Seat, ...], cluster: Cluster) -> dict[Seat, Resi
 
 def _shape(run: RunFile, uses: Uses) -> ModelShape:
     table = run.roles[uses.role]
-    head, folder = table.head or uses.head, Path(run.resolve(table.path))
+    head, folder = table.head or uses.head, run.model_folder(uses.role)
     try:
         if folder.exists():
             return ModelShape.from_folder(folder, head)

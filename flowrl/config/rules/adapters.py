@@ -6,14 +6,9 @@ from flowrl.config.tables.schema import Tables
 from flowrl.config.toml.structure import KeyPath, Problem
 
 
-def adapted(tables: Tables) -> list[str]:
-    """Return the roles that are trained by an adapter."""
-    return [role for role, model in tables.models.items() if model.lora]
-
-
 def adapters_fit(tables: Tables) -> Iterator[Problem]:
     """Yield dropout, adapters of no layer, and layouts of what has an adapter."""
-    for role in adapted(tables):
+    for role in tables.adapted:
         lora, path = tables.models[role].lora, ("models", role, "lora")
         if lora and lora.dropout:
             yield Problem(

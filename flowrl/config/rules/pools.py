@@ -2,18 +2,13 @@
 
 from collections.abc import Iterator
 
-from flowrl.compiler.cluster import Cluster
 from flowrl.compiler.hardware import Machines
-from flowrl.config.tables.schema import PoolSpec, Tables
+from flowrl.config.tables.cluster import PoolSpec
+from flowrl.config.tables.schema import Tables
 from flowrl.config.toml.structure import KeyPath, Problem
 from flowrl.errors import RunFileError, nearest
 from flowrl.ir.layout import Layout
 from flowrl.ops.uses import USES
-
-
-def on_gpu(tables: Tables, cluster: Cluster, role: str, use: str) -> bool:
-    """Whether a use of a role lives on a GPU: its pool has some, and they aren't emulated."""
-    return not tables.cluster.emulates and cluster.gpus_of(role, use) > 0
 
 
 def gpus_fit(tables: Tables) -> Iterator[Problem]:

@@ -1,9 +1,9 @@
 """What a run file says of ranks: workers that run one model together."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
-from flowrl.config.tables.engines import EnginesTable
-from flowrl.config.tables.schema import PoolSpec, Tables
+from flowrl.config.tables.cluster import PoolSpec
+from flowrl.config.tables.schema import Tables
 from flowrl.config.toml.structure import KeyPath, Problem
 from flowrl.errors import RunFileError
 from flowrl.ir.layout import Layout
@@ -12,8 +12,8 @@ from flowrl.ir.layout import Layout
 def ranks_fit(tables: Tables) -> Iterator[Problem]:
     """Yield pools that can't divide a model over their workers as `[engines]` wants it."""
     pools = tables.cluster.pools
-    for role in divided(tables.engines) if pools else ():
-        pool, shard = home(pools, role), ("engines", role, "train", "shard")
+    for role in tables.engines.divided if pools else ():
+        pool, shard = tables.cluster.home(role), ("engines", role, "train", "shard")
         yield from _misfits(tables, role, pool, shard)
         yield from _undivided(pools[pool], pool, role, shard)
     if tables.cluster.executor != "ray":
@@ -27,20 +27,9 @@ def ranks_fit(tables: Tables) -> Iterator[Problem]:
                 yield from _not_sampled(tables, use, ("cluster", "pools", pool, "layouts", use))
 
 
-def divided(engines: EnginesTable) -> list[str]:
-    """Return the roles whose weights are to be divided over the workers of their pool."""
-    return [role for role, table in engines.roles.items() if table.train.shard == "fsdp2"]
-
-
-def home(pools: Mapping[str, PoolSpec], role: str) -> str:
-    """Return the pool where a role is run forward and trained."""
-    homes = {claim: pool for pool, spec in pools.items() for claim in spec.roles}
-    return homes.get(f"{role}.train", homes.get(role, next(iter(pools))))
-
-
 def _laid_out(tables: Tables) -> Iterator[tuple[str, str, KeyPath]]:
     """Yield each role without `shard` that several workers run, its pool, and the key of that."""
-    split = divided(tables.engines)
+    split = tables.engines.divided
     for pool, spec in tables.cluster.pools.items():
         for use in spec.layouts:
             role, _, kind = use.partition(".")
@@ -128,7 +117,7 @@ def _not_sampled(tables: Tables, use: str, path: KeyPath) -> Iterator[Problem]:
 def _unclaimed(tables: Tables, role: str, pool: str, why: KeyPath) -> Iterator[Problem]:
     """Yield what a pool has of data and rewards without claiming it."""
     pools, models = tables.cluster.pools, {*tables.reward.models}
-    claims = {claim: name for name, spec in pools.items() for claim in spec.roles}
+    claims = tables.cluster.claims
     rest = sorted({"data", "reward"} - {*claims, *models})
     if pool == "data" and rest:
         named = " and ".join(f"`{name}`" for name in rest)

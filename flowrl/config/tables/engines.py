@@ -6,7 +6,7 @@ import attrs
 
 from flowrl.config.toml.structure import OPEN_TO
 from flowrl.config.toml.types import AboveZero, Count, Mass, NotNegative, Positive
-from flowrl.runtime.known_engines import FACTS
+from flowrl.runtime.known_engines import FACTS, Facts
 
 
 @attrs.frozen
@@ -55,9 +55,14 @@ class GenerateTable:
     """What the engine `vllm` is started with."""
 
     @property
+    def facts(self) -> Facts:
+        """What is known of the engine, which is one that there is."""
+        return FACTS[self.engine]
+
+    @property
     def together(self) -> int | None:
         """How many sequences are computed together; None for all of a worker's."""
-        return self.sequences_per_block or FACTS[self.engine].sequences
+        return self.sequences_per_block or self.facts.sequences
 
 
 @attrs.frozen
@@ -115,3 +120,8 @@ class EnginesTable:
     def role(self, role: str) -> RoleTable:
         """Return a role's engines, with defaults where the run file is silent."""
         return self.roles.get(role, RoleTable())
+
+    @property
+    def divided(self) -> list[str]:
+        """The roles whose weights are to be divided over the workers of their pool."""
+        return [role for role, table in self.roles.items() if table.train.shard == "fsdp2"]

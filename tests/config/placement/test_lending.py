@@ -70,7 +70,7 @@ def test_transformers_own_engine_lends_weights_of_any_form(family, reason):
 
 def test_an_engine_that_lends_nothing_is_named(monkeypatch, reason):
     monkeypatch.setitem(known_engines.GENERATORS, "other", "a.module:Class")
-    monkeypatch.setattr("flowrl.config.placement.lending.FACTS", FACTS | {"other": Facts("Other")})
+    monkeypatch.setattr("flowrl.config.tables.engines.FACTS", FACTS | {"other": Facts("Other")})
 
     why = reason('[engines.policy.generate]\nengine = "other"\n', LLAMA)
 

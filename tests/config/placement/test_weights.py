@@ -7,7 +7,8 @@ from inline_snapshot import snapshot
 
 from flowrl.compiler.pipeline import compile_graph
 from flowrl.config.placement.cluster import cluster_of
-from flowrl.config.placement.weights import How, Placed, Sync, sync_sentences, syncs
+from flowrl.config.placement.placed import Placed
+from flowrl.config.placement.weights import How, Sync, sync_sentences, syncs
 from flowrl.config.planned import plan_run
 from flowrl.config.traced import trace_run
 

@@ -7,25 +7,6 @@ from flowrl.config.placement.cluster import cluster_of
 POOL = "[cluster.pools.train]\ngpus = 8\nworkers = 8\nroles = ['policy']\n"
 
 
-def test_layouts_lie_over_the_gpus_of_their_pools(load):
-    run = load(
-        "[cluster]\nmachines = '2x8xH100'\n"
-        "[cluster.pools.a]\ngpus = 8\nworkers = 8\nroles = ['policy.train']\n"
-        "layouts = {'policy.train' = 'fsdp8'}\n"
-        "[cluster.pools.b]\ngpus = 4\nworkers = 4\nroles = ['policy.generate']\n"
-        "layouts = {'policy.generate' = 'tp2 x dp2'}\n"
-    )
-
-    pools = {
-        pool.name: (list(pool.ranks)[:1], dict(pool.layouts)) for pool in cluster_of(run).pools
-    }
-
-    assert pools == {
-        "a": ([0], {"policy.train": "fsdp8"}),
-        "b": ([8], {"policy.generate": "tp2 x dp2"}),
-    }
-
-
 def test_a_layout_that_is_none(error_of):
     assert error_of(POOL + "layouts = {policy = 'fdsp8'}\n") == snapshot("""\
 `fdsp8` is no layout: `fdsp8` (did you mean `fsdp`?)

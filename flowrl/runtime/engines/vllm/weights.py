@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from flowrl.errors import EngineError
+from flowrl.runtime.known_engines import FACTS
 
-REORDERED = "query_key_value"
-"""A module whose rows transformers has head by head, and vLLM as queries, keys and values."""
+KNOWN = FACTS["vllm"]
 
 
 def own_tensors(
@@ -33,8 +33,8 @@ def own_tensors(
     found, known = readable(model, shapes, dtype), list(_views(model, shapes))
     views = {whole: view for _, whole, view in known}
     for name, shape in shapes.items():
-        if f".{REORDERED}." in name:
-            raise EngineError(f"vLLM has the rows of `{name}` in another order")
+        if why := KNOWN.reordered(name):
+            raise EngineError(why)
         if name not in found:
             view = views.get(name)
             got = "none" if view is None else f"{view.dtype} {list(view.shape)}"
@@ -53,7 +53,7 @@ def readable(
     return {
         name: view
         for _, name, view in _views(model, shapes)
-        if (tuple(view.shape), view.dtype) == (shapes[name], dtype) and f".{REORDERED}." not in name
+        if (tuple(view.shape), view.dtype) == (shapes[name], dtype) and not KNOWN.reordered(name)
     }
 
 

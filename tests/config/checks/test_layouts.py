@@ -5,7 +5,7 @@ import json
 import pytest
 from inline_snapshot import snapshot
 
-from flowrl.config.placement.layouts import check_layouts
+from flowrl.config.checks.layouts import check_layouts
 from flowrl.errors import RunFileError
 
 CONFIG = {

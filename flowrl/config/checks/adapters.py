@@ -1,0 +1,49 @@
+"""The adapters of a run file, held against what its program trains."""
+
+from flowrl.compiler.cluster import Cluster
+from flowrl.config.placement.cluster import on_gpu
+from flowrl.config.run_file import RunFile
+from flowrl.config.toml.types import as_toml
+from flowrl.errors import RunFileError
+from flowrl.ir.graph import Graph
+from flowrl.ops.model import Ema
+from flowrl.ops.uses import uses_of
+
+
+def check_adapters(run: RunFile, graph: Graph, cluster: Cluster) -> None:
+    """Refuse adapters of what the program doesn't train, or averages with another model.
+
+    And of what an engine samples from on a GPU in a dtype that it has no kernels of adapters for.
+
+    Raises:
+        RunFileError: naming the key, and the line that averages.
+    """
+    uses = uses_of(graph)
+    for role in run.adapted:
+        where = run.where(f"models.{role}.lora")
+        if role not in uses or not uses[role].trains:
+            raise RunFileError(
+                f"`{role}` has an adapter to train, but the program doesn't update it",
+                where=where,
+                hint="leave the table out",
+            )
+        means = (node for node in uses[role].nodes if isinstance(node.op, Ema))
+        if node := next(means, None):
+            raise RunFileError(
+                f"`{role}` has an adapter, and a mean of adapters is not that of the models",
+                where=f"{where}\n{node.loc.excerpt()}",
+                hint="train the whole model: leave the table out",
+            )
+        if uses[role].generates and on_gpu(run, cluster, role, "generate"):
+            _check_dtype(run, role)
+
+
+def _check_dtype(run: RunFile, role: str) -> None:
+    facts, dtype = run.engines.role(role).generate.facts, run.models[role].dtype
+    if dtype not in (known := facts.adapter_dtypes):
+        raise RunFileError(
+            f"on a GPU {facts.title} computes adapters in {' or '.join(known)}; "
+            f"`models.{role}.dtype` is {as_toml(dtype)}",
+            where=run.where(f"models.{role}.lora"),
+            hint=f'set `models.{role}.dtype = "{known[0]}"`, or `engine = "hf"`',
+        )

@@ -1,0 +1,36 @@
+"""The layouts of a run file, held against the models that they lay out."""
+
+from pathlib import Path
+
+from flowrl.compiler.layouts import check_fit
+from flowrl.config.placement.layouts import shape_of
+from flowrl.config.run_file import RunFile
+from flowrl.errors import EngineError, RunFileError
+from flowrl.ir.layout import Layout
+
+
+def check_layouts(run: RunFile) -> None:
+    """Check that models can have the layouts of a run file, as far as the planner knows them.
+
+    Raises:
+        RunFileError: a model doesn't divide so; naming the key.
+    """
+    for pool, spec in run.cluster.pools.items():
+        for use, text in spec.layouts.items():
+            try:
+                _check_layout(run, use, Layout.parse(text))
+            except (RunFileError, EngineError) as error:
+                where = run.source.where(("cluster", "pools", pool, "layouts", use))
+                raise RunFileError(error.problem, where=where, hint=error.hint) from None
+
+
+def _check_layout(run: RunFile, use: str, layout: Layout) -> None:
+    """Refuse a layout that doesn't fit a model, or by which no engine that samples divides it."""
+    role = use.partition(".")[0]
+    if shape := shape_of(run, role):
+        check_fit(shape, layout)
+    folder = run.model_folder(role) if role in run.roles else Path()
+    if layout.tp > 1 and use.endswith(".generate") and (folder / "config.json").is_file():
+        from flowrl.runtime.model.tensor_parallel import check_divides  # transformers takes seconds
+
+        check_divides(str(folder), layout.tp)
