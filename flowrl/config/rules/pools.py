@@ -6,20 +6,29 @@ from flowrl.compiler.hardware import Machines
 from flowrl.config.tables.cluster import PoolSpec
 from flowrl.config.tables.schema import Tables
 from flowrl.config.toml.structure import KeyPath, Problem
+from flowrl.config.toml.types import as_toml
 from flowrl.errors import RunFileError, nearest
 from flowrl.ir.layout import Layout
 from flowrl.ops.uses import USES
 
 
-def gpus_fit(tables: Tables) -> Iterator[Problem]:
+def pools_fit(tables: Tables) -> Iterator[Problem]:
+    """Yield GPUs, layouts, residencies and machines that pools can't have."""
+    yield from _gpus(tables)
+    yield from _layouts(tables)
+    yield from _residencies(tables)
+    yield from _machines(tables)
+    yield from _gpus_of_another_ray(tables)
+
+
+def _gpus(tables: Tables) -> Iterator[Problem]:
     """Yield pools whose GPUs and workers don't go together: a worker uses one, or a part of one."""
     for pool, spec in tables.cluster.pools.items():
         path: KeyPath = ("cluster", "pools", pool)
         if spec.gpus > spec.workers:
-            workers = f"{spec.workers} worker{'s' if spec.workers > 1 else ''}"
             yield Problem(
                 (*path, "gpus"),
-                f"pool `{pool}` has {spec.gpus} GPUs for {workers}; a worker uses one GPU",
+                f"pool `{pool}` has {spec.gpus} GPUs for {_workers(spec)}; a worker uses one GPU",
                 hint=f"set `workers = {spec.gpus}`",
                 against=((*path, "workers"),),
             )
@@ -32,7 +41,7 @@ def gpus_fit(tables: Tables) -> Iterator[Problem]:
             )
 
 
-def layouts_fit(tables: Tables) -> Iterator[Problem]:
+def _layouts(tables: Tables) -> Iterator[Problem]:
     """Yield layouts that are none, of what the pool has not, or over another number of workers."""
     for pool, spec in tables.cluster.pools.items():
         for role, text in spec.layouts.items():
@@ -46,8 +55,7 @@ def layouts_fit(tables: Tables) -> Iterator[Problem]:
             if size != spec.workers:
                 yield Problem(
                     path,
-                    f"layout `{text}` is of {size} ranks; pool `{pool}` has {spec.workers} "
-                    f"worker{'s' if spec.workers > 1 else ''}",
+                    f"layout `{text}` is of {size} ranks; pool `{pool}` has {_workers(spec)}",
                     hint="the product of a layout's axes is the number of workers of its pool",
                     against=(("cluster", "pools", pool, "workers"),),
                 )
@@ -61,7 +69,7 @@ def layouts_fit(tables: Tables) -> Iterator[Problem]:
                 )
 
 
-def residencies_fit(tables: Tables) -> Iterator[Problem]:
+def _residencies(tables: Tables) -> Iterator[Problem]:
     """Yield residencies of what the pool has not."""
     for pool, spec in tables.cluster.pools.items():
         for role in spec.residencies:
@@ -69,7 +77,7 @@ def residencies_fit(tables: Tables) -> Iterator[Problem]:
             yield from _strangers(path, spec, role, f"pool `{pool}` has a residency of `{role}`")
 
 
-def machines_suffice(tables: Tables) -> Iterator[Problem]:
+def _machines(tables: Tables) -> Iterator[Problem]:
     """Yield machines that are none, or fewer GPUs than the pools have."""
     if tables.cluster.machines is None:
         return
@@ -82,6 +90,19 @@ def machines_suffice(tables: Tables) -> Iterator[Problem]:
     wanted = sum(pool.gpus for pool in tables.cluster.pools.values())
     if wanted > size:
         yield Problem(path, f"the pools have {wanted} GPUs; `{tables.cluster.machines}` has {size}")
+
+
+def _gpus_of_another_ray(tables: Tables) -> Iterator[Problem]:
+    """Yield a number of GPUs for a Ray that flowrl doesn't start."""
+    cluster = tables.cluster
+    if cluster.address is not None and cluster.num_gpus is not None:
+        yield Problem(
+            ("cluster", "num_gpus"),
+            "`cluster.num_gpus` is for a Ray that flowrl starts; the one at "
+            f"`cluster.address` = {as_toml(cluster.address)} knows its own",
+            hint="leave one of them out",
+            against=(("cluster", "address"),),
+        )
 
 
 def _strangers(path: KeyPath, spec: PoolSpec, role: str, said: str) -> Iterator[Problem]:
@@ -99,3 +120,7 @@ def _strangers(path: KeyPath, spec: PoolSpec, role: str, said: str) -> Iterator[
         )
     elif role == "data":
         yield Problem(path, f"{said}, which is no model", hint="leave it out")
+
+
+def _workers(spec: PoolSpec) -> str:
+    return f"{spec.workers} worker{'s' if spec.workers > 1 else ''}"

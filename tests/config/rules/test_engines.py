@@ -185,3 +185,15 @@ def test_hf_computes_64_sequences_at_once_and_vllm_what_it_has_room_for(load):
     assert together("") == 64
     assert together('engine = "vllm"') is None
     assert together('engine = "vllm"\nsequences_per_block = 8') == 8
+
+
+def test_more_tokens_at_least_than_at_most(error_of):
+    assert error_of("[engines.policy.generate]\nmin_tokens = 300\n") == snapshot("""\
+`engines.policy.generate.min_tokens` = 300 is more than `engines.policy.generate.max_tokens` = 256
+  run.toml:21
+   21 | min_tokens = 300
+        ^^^^^^^^^^
+  run.toml:20
+   20 | [engines.policy.generate]
+                        ^^^^^^^^\
+""")

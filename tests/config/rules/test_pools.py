@@ -121,16 +121,6 @@ the pools have 8 GPUs; `4xH100` has 4
 """)
 
 
-def test_expectations_of_a_role_that_has_no_model(error_of):
-    assert error_of("[workload.polcy]\nsequences = 3\n") == snapshot("""\
-`workload.polcy`: no role `polcy` (did you mean `policy`?)
-  run.toml:20
-   20 | [workload.polcy]
-                  ^^^^^
-help: roles are policy, reference\
-""")
-
-
 def test_a_residency_of_what_the_pool_has_not(error_of):
     assert error_of(POOL + "residencies = {critic = 'drop'}\n") == snapshot("""\
 pool `train` has a residency of `critic`, which it does not claim
@@ -178,4 +168,17 @@ pool `train` has a residency of `data`, which is no model
    22 | residencies = {data = 'offload'}
                        ^^^^
 help: leave it out\
+""")
+
+
+def test_gpus_of_a_ray_that_runs_already(error_of):
+    assert error_of("[cluster]\naddress = 'head:6379'\nnum_gpus = 8\n") == snapshot("""\
+`cluster.num_gpus` is for a Ray that flowrl starts; the one at `cluster.address` = "head:6379" knows its own
+  run.toml:22
+   22 | num_gpus = 8
+        ^^^^^^^^
+  run.toml:21
+   21 | address = 'head:6379'
+        ^^^^^^^
+help: leave one of them out\
 """)
