@@ -5,8 +5,9 @@ from collections.abc import Iterator, Sequence
 from flowrl.compiler.findings import findings
 from flowrl.compiler.groups import check_groups
 from flowrl.compiler.pipeline import compile_graph
+from flowrl.config.checks.batches import batches
 from flowrl.config.checks.inert import inert_keys
-from flowrl.config.checks.program import batches, check_inputs, check_run
+from flowrl.config.checks.program import check_inputs, check_run
 from flowrl.config.placement.bases import shared_bases
 from flowrl.config.placement.cluster import cluster_of
 from flowrl.config.placement.placed import Placed

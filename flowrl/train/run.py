@@ -9,8 +9,8 @@ import attrs
 from flowrl.compiler.findings import findings
 from flowrl.compiler.planning import Planned
 from flowrl.compiler.target.profile import PROFILE
+from flowrl.config.checks.batches import batches
 from flowrl.config.checks.inert import inert_keys
-from flowrl.config.checks.program import batches
 from flowrl.config.run_file import RunFile, load_run_file
 from flowrl.errors import EngineError, FlowrlError
 from flowrl.ir.program import Kind

@@ -1,8 +1,48 @@
 """How a step's prompts become sequences, minibatches and microbatches."""
 
-from typing import Literal
+from typing import Any, Literal
 
+from flowrl.config.run_file import RunFile
 from flowrl.errors import RunFileError
+from flowrl.ir.graph import Graph
+from flowrl.ops.buffer import Append
+from flowrl.ops.control import SampleUntil
+from flowrl.ops.data import Select
+from flowrl.ops.division import Minibatches
+from flowrl.ops.model import Generate, Update
+
+
+def batches(run: RunFile, graph: Graph) -> str:
+    """Check the batch sizes against each other; return the sentence that says what follows.
+
+    Raises:
+        RunFileError: the sequences of a step don't divide into minibatches. Where samples are
+            chosen or carried, minibatches are as equal as may be.
+    """
+    ops = [node.op for node in graph.walk()]
+    samples = next((op.n for op in ops if isinstance(op, Generate)), None)
+    until = next((node for node in graph.walk() if isinstance(node.op, SampleUntil)), None)
+    division = next((op for op in ops if isinstance(op, Minibatches)), None)
+    prompts, key = run.train.prompts_per_step, "train.prompts_per_step"
+    where = run.where(key)
+    if until and isinstance(until.op, SampleUntil):
+        prompts, key, where = until.op.groups, "groups", until.loc.excerpt()
+    role = run.engines.role(next(iter(run.models)))
+    chosen = any(isinstance(op, Select | Append) for op in ops)
+    said: dict[str, Any] = {
+        "tokens_per_microbatch": role.train.tokens_per_microbatch,
+        "chosen": chosen,
+        "until": until is not None,
+        "trains": any(isinstance(op, Update) for op in ops),
+    }
+    if division is None:
+        return batch_sentence(prompts, samples, **said)
+    by: Any = division.by
+    if not chosen:
+        check_batches(prompts, samples or 1, division.sequences, by=by, key=key, where=where)
+    return batch_sentence(
+        prompts, samples, minibatch=division.sequences, epochs=division.epochs, **said
+    )
 
 
 def check_batches(

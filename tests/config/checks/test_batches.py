@@ -6,7 +6,10 @@ from hypothesis import strategies as st
 from inline_snapshot import snapshot
 
 from flowrl.config import batch_sentence, check_batches
+from flowrl.config.checks.batches import batches
+from flowrl.config.traced import trace_run
 from flowrl.errors import RunFileError
+from tests.config.conftest import GRPO
 
 
 def test_a_remainder_is_refused_with_its_numbers():
@@ -74,3 +77,19 @@ def test_a_sentence_says_what_follows():
     assert batch_sentence(32, None, minibatch=16, tokens_per_microbatch=512) == snapshot(
         "A step reads 32 rows, 2 updates of 16; microbatches hold at most 512 tokens."
     )
+
+
+def test_groups_that_minibatches_do_not_divide_are_counted_as_the_program_counts_them(load):
+    dapo = GRPO.replace('file = "grpo"\nsamples = 4', 'file = "dapo"\nsamples = 2\ngroups = 3')
+    run = load("", "program.minibatch=4", text=dapo)
+
+    with pytest.raises(RunFileError) as error:
+        batches(run, trace_run(run).graph)
+
+    assert str(error.value) == snapshot("""\
+6 responses a step (`groups` = 3 x samples = 2) don't split into minibatches of 4: remainder 2
+  dapo.py:20
+   20 |     (rollouts, rewards), surplus, drawn = ops.sample_until(
+                                                  ^^^^^^^^^^^^^^^^^
+help: a minibatch of 2 fits\
+""")
