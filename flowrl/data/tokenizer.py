@@ -29,15 +29,49 @@ def load_tokenizer(path: str | Path) -> Any:
         raise DataError("the folder has no tokenizer", where=str(path), hint=hint)
     try:
         tokenizer = AutoTokenizer.from_pretrained(str(folder if folder.exists() else path))
-    except (OSError, ValueError, KeyError) as error:
-        raise DataError(f"no tokenizer can be loaded: {error}", where=str(path)) from error
-    tokenizer = _as_its_file_says(tokenizer, folder)
+        tokenizer = _as_its_file_says(tokenizer, folder)
+    except Exception as error:  # of a file that is none, the library's own are plain ones
+        reason = f"{type(error).__name__}: {error}".partition("\n")[0]
+        hint = "save it again: `tokenizer.save_pretrained(folder)`"
+        raise DataError(
+            f"no tokenizer can be loaded: {reason}", where=str(path), hint=hint
+        ) from error
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
     if tokenizer.pad_token is None:
         hint = "set `pad_token` or `eos_token` in tokenizer_config.json"
         raise DataError("the tokenizer has no token to pad with", where=str(path), hint=hint)
     return tokenizer
+
+
+def check_ids(tokenizer: Any, rows: int) -> None:
+    """Refuse a tokenizer whose ids go beyond the rows of a model's embedding.
+
+    What was added to a vocabulary counts if runs write it: to begin, end and pad sequences, or in
+    the chat template. (Gemma 3 has an image's token beyond those of its models of text.)
+
+    Args:
+        tokenizer: of transformers.
+        rows: tokens of the model's vocabulary.
+
+    Raises:
+        DataError: naming the first token beyond.
+    """
+    added, template = tokenizer.get_added_vocab(), str(tokenizer.chat_template or "")
+    ends = (tokenizer.bos_token, tokenizer.eos_token, tokenizer.pad_token)
+    beyond = {
+        number: token
+        for token, number in tokenizer.get_vocab().items()
+        if number >= rows and (token not in added or token in ends or token in template)
+    }
+    if beyond:
+        first = min(beyond)
+        raise DataError(
+            f"the tokenizer has ids up to {max(beyond)}, and the model {rows} tokens: it can't "
+            f"read `{beyond[first]}`, {first}",
+            hint="save beside a model the tokenizer that it was trained with, or resize the "
+            "model's embedding: `resize_token_embeddings`",
+        )
 
 
 def _find_on_hub(name: str) -> None:

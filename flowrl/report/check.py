@@ -61,16 +61,21 @@ def _run_file(given: str, sets: Sequence[str]) -> list[str]:
     found = [*inert_keys(run, graph), *shared_bases(seen["share_bases"])]
     sound = f"`{run.source.file.name}` and its program `{traced.program.name}` are sound."
     weights = sync_sentences(run, Placed.by_run_file(run, seen["insert_transfers"]))
-    found += [*_absent_models(run, graph), *_findings(traced)]
+    found += [*_models(run, graph), *_findings(traced)]
     return [sound, batches(run, graph), *weights, *found]
 
 
-def _absent_models(run: RunFile, graph: Graph) -> Iterator[str]:
-    """Yield a sentence for each folder of a model that isn't here; what runs it may have it."""
-    for role in uses_of(graph):
-        path = run.roles[role].path
+def _models(run: RunFile, graph: Graph) -> Iterator[str]:
+    """Check the models' folders; yield a sentence for each that is odd, or that isn't here."""
+    paths = {role: run.roles[role].path for role in uses_of(graph)}
+    here = {role for role, path in paths.items() if run.resolve(path).exists()}
+    if here:
+        from flowrl.train.folders import check_folders  # transformers takes seconds
+
+        yield from check_folders(run, graph)
+    for role, path in paths.items():
         is_path = ("/" in path or "." in path) and not HUB_NAME.fullmatch(path)
-        if is_path and not run.resolve(path).exists():
+        if is_path and role not in here:
             yield f"`{run.model_key(role)}`: there is no folder `{path}` here; a run needs it."
 
 

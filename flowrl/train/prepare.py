@@ -140,13 +140,13 @@ def load_tokenizers(lowered: Lowered, run: RunFile | None = None) -> dict[str, A
         try:
             made[path] = made.get(path) or load_tokenizer(path)
         except DataError as error:
-            raise _of_model(role, error, run) from error
+            raise of_model(role, error, run) from error
     tokenizers = {role: made[path] for role, path in paths.items()}
     check_tokenizers(lowered.graph, tokenizers)
     return tokenizers
 
 
-def _of_model(role: str, error: DataError, run: RunFile | None) -> DataError:
+def of_model(role: str, error: DataError, run: RunFile | None) -> DataError:
     """Return what is wrong with a model's folder, with the key that names it."""
     if run is None:
         return DataError(f"`{role}`: {error.problem}", where=error.where, hint=error.hint)

@@ -21,6 +21,7 @@ from flowrl.train.checkpoint import save_checkpoint
 from flowrl.train.executors import Opened, opened
 from flowrl.train.fit import fitted
 from flowrl.train.folder import write_description, writing
+from flowrl.train.folders import check_folders
 from flowrl.train.loggers import MetricLog
 from flowrl.train.op_log import OpLog
 from flowrl.train.predict import plan_of, planned_as
@@ -54,7 +55,8 @@ def run_file(path: str, sets: tuple[str, ...] = ()) -> Path:
         found = findings(
             traced.program, traced.hyperparameters, traced.sampling, traced.reward_models
         )
-        for finding in [*inert_keys(run, lowered.graph), *found]:
+        odd = check_folders(run, lowered.graph)
+        for finding in [*inert_keys(run, lowered.graph), *odd, *found]:
             show.note(finding)
         planned = planned_as(run, lowered, show.note)
         with opened(run, lowered, show.note) as ready:

@@ -6,15 +6,14 @@ from tests.test_cli import RUN, run_file, told  # noqa: F401
 
 
 def test_check_says_which_model_folders_are_not_there(told, run_file, tmp_path):  # noqa: F811
-    (tmp_path / "here").mkdir()
     file = run_file()
-    paths = "models.policy.path=./nowhere", "models.reference.path=./here"
+    paths = "models.policy.path=gpt", "models.reference.path=./nowhere"
     hub = "models.policy.path=org/name", "models.reference.path=gpt"
     unread = "models.reference.path=./nowhere", "program.kl_coef=0"
 
     code, out, _ = told("check", file, "--set", paths[0], "--set", paths[1])
     assert (code, out.splitlines()[-1]) == snapshot(
-        (0, "`models.policy.path`: there is no folder `./nowhere` here; a run needs it.")
+        (0, "`models.reference.path`: there is no folder `./nowhere` here; a run needs it.")
     )
     assert "no folder" not in told("check", file, "--set", hub[0], "--set", hub[1])[1]
     assert "no folder" not in told("check", file, "--set", unread[0], "--set", unread[1])[1]

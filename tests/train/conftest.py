@@ -43,10 +43,10 @@ def make_model(tmp_path_factory):
 
     def make(tokenizer, hidden_size=16, **given):
         torch.manual_seed(0)
-        sizes = {"num_hidden_layers": 2, "num_attention_heads": 2} | given
+        sizes = {"num_hidden_layers": 2, "num_attention_heads": 2, "vocab_size": VOCABULARY} | given
         sizes["hidden_size"] = hidden_size
         ids = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
-        config = LlamaConfig(vocab_size=VOCABULARY, intermediate_size=24, **sizes, **ids)
+        config = LlamaConfig(intermediate_size=24, **sizes, **ids)
         made = LlamaForCausalLM(config)
         for parameter in made.parameters():
             torch.nn.init.normal_(parameter, std=1.2 / hidden_size**0.5)

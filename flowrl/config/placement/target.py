@@ -101,7 +101,7 @@ def _shape(run: RunFile, uses: Uses) -> ModelShape:
             return ModelShape.from_folder(folder, head)
         return known_shape(table.path, head)
     except EngineError as error:
-        where = run.where(f"models.{uses.role}") if uses.role in run.models else error.where
+        where = run.where(run.model_key(uses.role))
         raise EngineError(error.problem, where=where, hint=error.hint) from None
 
 

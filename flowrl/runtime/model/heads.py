@@ -45,10 +45,11 @@ def class_of(config: Any, head: Head, path: str) -> Any:
         path: of the folder, for the message.
 
     Raises:
-        EngineError: transformers has no classifier of this type of model.
+        EngineError: transformers has no such model, or classifier, of this type.
     """
     own = CLASSES[head]
     if own not in CLASSIFIERS:
+        _check_speaks(config, path)
         return own
     classes = {kind: names.get(config.model_type) for kind, names in CLASSIFIERS.items()}
     known = [kind for kind in (own, *classes) if classes[kind]]
@@ -60,6 +61,16 @@ def class_of(config: Any, head: Head, path: str) -> Any:
         f"it can have no {head} head",
         hint='take a model of another type; a policy is its own critic with `head = "lm+value"`',
     )
+
+
+def _check_speaks(config: Any, path: str) -> None:
+    """Refuse a type of model of which transformers has no causal language model."""
+    if config.model_type not in modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
+        raise EngineError(
+            f"`{path}` is of type {config.model_type}, of which transformers has no causal "
+            "language model",
+            hint="take a model that says the next token of a text, such as one of type llama",
+        )
 
 
 def head_module(model: nn.Module) -> nn.Module:

@@ -15,14 +15,16 @@ from torch import Tensor, nn
 
 from flowrl.errors import EngineError
 from flowrl.ops.model import Head
+from flowrl.runtime.model.folder import FOLDER, check_config, saved_weights
 from flowrl.runtime.model.heads import CLASSIFIERS, check_classifier, class_of, head_names
 from flowrl.runtime.model.kernels import register
 from flowrl.runtime.model.lora import Lora, add_adapter, has_adapter, trained_names
-from flowrl.runtime.model.value_head import add_value_head
+from flowrl.runtime.model.value_head import add_value_head, has_value_head
 
 HUB_NAME = re.compile(r"[\w-]+/[\w.-]+")
 HEADS = "give a folder that was saved with such a head, or train the model in the program"
-FOLDER = "give a folder with config.json and safetensors, as `save_pretrained` writes it"
+REPORTED = {"output_loading_info": True, "ignore_mismatched_sizes": True}
+"""How transformers says what a folder lacks; `check_report` refuses it by name."""
 
 log = logging.getLogger(__name__)
 
@@ -76,44 +78,96 @@ def load_model(
             number at each token.
     """
     head = spec.head or head or "lm"
-    dtype = dtype or DTYPES[spec.dtype]
     check_device(spec)
-    if not Path(spec.path).is_dir() and not HUB_NAME.fullmatch(spec.path):
-        raise EngineError(f"`{spec.path}` is no folder", hint=FOLDER)
+    kind, config = _asked(spec.path, head)
     try:
         with quiet_transformers():
-            config = transformers.AutoConfig.from_pretrained(spec.path)
-            kind = class_of(config, head, spec.path)
-            if classifies := kind in CLASSIFIERS:
-                config.num_labels, config.classifier_dropout = 1, 0.0
             model, report = kind.from_pretrained(
                 spec.path,
                 config=config,
-                dtype=dtype,
+                dtype=dtype or DTYPES[spec.dtype],
                 attn_implementation=exact_attention(config),
-                output_loading_info=True,
-                ignore_mismatched_sizes=True,  # `check_report` refuses them by name
+                **REPORTED,
             )
     except (OSError, ValueError, SafetensorError) as error:
         raise no_model(spec.path, error) from error
-    if classifies:
+    if kind in CLASSIFIERS:
         check_classifier(model, spec.path)
-    fresh = head_names(model) if classifies else set()
-    check_report(report, fresh, spec.path, type(model).__name__)
-    missing = fresh & set(report["missing_keys"])
+    missing = _missing(model, report, kind, spec.path)
     for name in missing:
         nn.init.zeros_(model.get_parameter(name))
     if missing or (head == "lm+value" and not add_value_head(model, Path(spec.path))):
-        if not spec.new_head:
-            raise EngineError(
-                f"`{spec.path}` has no {head.removeprefix('lm+')} head, and nothing here trains "
-                "one: all its numbers would be 0",
-                hint=HEADS,
-            )
+        check_new_head(spec, head)
         log.info("%s has no %s head yet: it starts at zero", spec.path, head.removeprefix("lm+"))
     if spec.lora:
         add_adapter(model, spec.lora)
     return _aligned(model).to(spec.device).eval()
+
+
+def check_model(spec: ModelSpec, head: Head | None = None) -> int:
+    """Check what `load_model` would load from a folder, as far as no number of it needs be read.
+
+    Args:
+        spec: what would be loaded, on whichever device.
+        head: as of `load_model`.
+
+    Returns:
+        The tokens of its vocabulary, padding included.
+
+    Raises:
+        EngineError: as `load_model`, but for what a forward pass alone would tell.
+    """
+    head, folder = spec.head or head or "lm", Path(spec.path)
+    kind, config = _asked(spec.path, head)
+    saved = saved_weights(folder)
+    try:
+        with quiet_transformers():
+            with torch.device("meta"):
+                own = type(kind.from_config(config))
+            loaded = {"state_dict": saved, "device_map": {"": "meta"}}
+            model, report = own.from_pretrained(None, config=config, **loaded, **REPORTED)
+            if spec.lora:
+                add_adapter(model, spec.lora)
+    except EngineError:
+        raise
+    except Exception as error:  # what the sizes of a config make torch raise
+        raise no_model(spec.path, error) from error
+    missing = _missing(model, report, kind, spec.path)
+    if missing or (head == "lm+value" and not has_value_head(folder)):
+        check_new_head(spec, head)
+    return int(config.get_text_config().vocab_size)
+
+
+def _asked(path: str, head: Head) -> tuple[Any, Any]:
+    """Return the class of transformers that has a head, and a model's config for it."""
+    if Path(path).exists() or not HUB_NAME.fullmatch(path):
+        check_config(Path(path))
+    try:
+        with quiet_transformers():
+            config = transformers.AutoConfig.from_pretrained(path)
+    except Exception as error:  # what the values of its keys make its class raise
+        raise no_model(path, error) from error
+    kind = class_of(config, head, path)
+    if kind in CLASSIFIERS:
+        config.num_labels, config.classifier_dropout = 1, 0.0
+    return kind, config
+
+
+def _missing(model: nn.Module, report: Mapping[str, Any], kind: Any, path: str) -> set[str]:
+    """Return what a folder lacks of a new head; nothing else may be missing."""
+    fresh = head_names(model) if kind in CLASSIFIERS else set()
+    check_report(report, fresh, path, type(model).__name__)
+    return fresh & set(report["missing_keys"])
+
+
+def check_new_head(spec: ModelSpec, head: Head) -> None:
+    """Refuse a head that would start at zero, and stay there."""
+    if not spec.new_head:
+        raise EngineError(
+            f"`{spec.path}` has no {head.removeprefix('lm+')} head, and nothing here trains one: "
+            "all its numbers would be 0",
+            hint=HEADS,
+        )
 
 
 def outline(spec: ModelSpec) -> Any:
@@ -135,7 +189,8 @@ def outline(spec: ModelSpec) -> Any:
 
 def no_model(path: str, error: Exception) -> EngineError:
     """Return the error of a folder from which transformers can't make a model."""
-    reason = str(error).splitlines()[0]
+    first, *others = str(error).strip().splitlines() or [type(error).__name__]
+    reason = f"{first} {others[0].strip()}" if first.endswith(":") and others else first
     return EngineError(f"`{path}` holds no model: {reason}", hint=FOLDER)
 
 
@@ -171,10 +226,12 @@ def _aligned(model: nn.Module) -> nn.Module:
 
 def check_report(report: Mapping[str, Any], fresh: set[str], path: str, kind: str) -> None:
     """Refuse a folder that lacks weights, other than `fresh` ones, or has them in other shapes."""
-    for name, found, needed in report["mismatched_keys"]:
+    for name, found, needed in sorted(report["mismatched_keys"]):
         raise EngineError(
             f"`{name}` in `{path}` is of shape {list(found)}; a {kind} here needs {list(needed)}",
-            hint="a head gives one number: train one with `head` set, or take another model",
+            hint="a head gives one number: train one with `head` set, or take another model"
+            if name in fresh
+            else "its config.json is of another model than its weights: copy the folder anew",
         )
     lacking = set(report["missing_keys"]) - fresh
     if lacking:

@@ -32,11 +32,16 @@ def add_value_head(model: Any, folder: Path) -> bool:
     head = nn.Linear(own.shape[-1], 1, device=own.device, dtype=own.dtype)
     for parameter in head.parameters():
         nn.init.zeros_(parameter)
-    saved = (folder / FILE).is_file()
+    saved = has_value_head(folder)
     if saved:
         head.load_state_dict(_read(folder / FILE, head))
     model.add_module(NAME, head)
     return saved
+
+
+def has_value_head(folder: Path) -> bool:
+    """Whether a folder has a value head in its own file."""
+    return (folder / FILE).is_file()
 
 
 def _read(file: Path, head: nn.Module) -> dict[str, Tensor]:
