@@ -198,7 +198,7 @@ def _phases(plan: Planned, predicted: Forecast) -> Iterator[str]:
             for i, each in enumerate(predicted.tasks)
             if each.pool == pool.name
         )
-        spent["waiting"] = max(0.0, predicted.seconds - sum(spent.values()))
+        spent["waiting"] = max(0.0, round(predicted.seconds - sum(spent.values()), 9))
         shown = ", ".join(f"{name} {seconds(s)}" for name, s in spent.items())
         yield f"pool {pool.name}, seconds a step: {shown}"
 

@@ -166,8 +166,11 @@ def _engine(role: str, setup: RoleSetup, uses: Uses, ranks: Ranks) -> Any:
     if uses.trains:
         trainer = load("train", setup.trainer)
         return trainer(setup.model, setup.options, head=uses.head, role=role, **together)
+    spec = attrs.evolve(setup.model, new_head=uses.learns)
+    if not uses.learns and spec.narrow == "none":
+        spec = attrs.evolve(spec, narrow="linear")
     return load("score", setup.trainer)(
-        attrs.evolve(setup.model, new_head=uses.learns),
+        spec,
         head=uses.head,
         tokens_per_microbatch=setup.options.tokens_per_microbatch,
         packing=setup.options.packing,

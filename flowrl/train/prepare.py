@@ -58,7 +58,7 @@ def _sharing(run: RunFile, lowered: Lowered) -> dict[str, RoleSetup]:
         role: attrs.evolve(
             setup,
             shares=role in shared,
-            model=attrs.evolve(setup.model, narrow=role in frozen),
+            model=attrs.evolve(setup.model, narrow="all" if role in frozen else "none"),
         )
         for role, setup in lowered.models.items()
     }

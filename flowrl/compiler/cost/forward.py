@@ -140,8 +140,7 @@ def launches_of(rank: Rank, forwards: int = 1, *, backward: bool = False) -> flo
 
 def layer_weights(rank: Rank) -> float:
     """Return the bytes of a layer's weights on a rank, once gathered."""
-    base = rank.settings.weight_bytes * layer_count(rank.shape, rank.layout)
-    return base + (layer_gradients(rank) if rank.adapter else 0.0)
+    return rank.base_bytes(layer_count) + (layer_gradients(rank) if rank.adapter else 0.0)
 
 
 def layer_gradients(rank: Rank) -> float:

@@ -1,5 +1,6 @@
 """One rank of a layout as the formulas see it: its speeds, its share of a model, its groups."""
 
+from collections.abc import Callable
 from functools import cached_property
 
 import attrs
@@ -103,12 +104,26 @@ class Rank:
         """Operations of one token in the matrices of its adapter."""
         return self.adapter.body_flops if self.adapter else 0.0
 
+    @property
+    def table_bytes(self) -> int:
+        """Bytes of one of its weights that no linear layer has."""
+        return self.settings.table_bytes or self.settings.weight_bytes
+
     @cached_property
     def weight_bytes(self) -> int:
         """Bytes of its weights that passes read; those of an adapter are as wide as gradients."""
         own = shard_count(self.adapter, self.layout) if self.adapter else 0
-        base = shard_count(self.shape, self.layout)
-        return base * self.settings.weight_bytes + own * self.settings.gradient_bytes
+        return round(self.base_bytes(shard_count)) + own * self.settings.gradient_bytes
+
+    def base_bytes(self, count: Callable[..., float]) -> float:
+        """Return the bytes of the model's own weights of which `count` says how many there are.
+
+        Args:
+            count: `shard_count` or `layer_count`.
+        """
+        s, every = self.settings, count(self.shape, self.layout)
+        apart = count(self.shape, self.layout, linear=False)
+        return (every - apart) * s.weight_bytes + apart * self.table_bytes
 
     @property
     def layers(self) -> float:
@@ -151,9 +166,11 @@ class Rank:
         if experts:
             missed = 1 - experts.per_token / experts.count
             touched = 1 - missed ** (tokens * self.layout.ep)
-        base = self.settings.weight_bytes * (self.dense_count + touched * self.expert_count)
-        own = layer_count(self.adapter, self.layout) * self.layers if self.adapter else 0.0
-        return base + self.settings.gradient_bytes * own
+        s, own = self.settings, 0.0
+        if self.adapter:
+            own = layer_count(self.adapter, self.layout) * self.layers
+        base = s.weight_bytes * self.dense_count + self.table_bytes * touched * self.expert_count
+        return base + s.gradient_bytes * own
 
     def layer_exchange(self, tokens: float) -> float:
         """Return the seconds that ranks exchange activations in one layer's forward pass.

@@ -33,10 +33,10 @@ class Counts:
 
 
 @cache
-def counts(shape: ModelShape) -> Counts:
-    """Count a model's numbers."""
+def counts(shape: ModelShape, *, linear: bool = True) -> Counts:
+    """Count a model's numbers, with those of linear layers or without."""
     found = dict.fromkeys(("divided", "keys", "whole", "experts", "first", "last", "tied"), 0)
-    for parameter in shape.parameters():
+    for parameter in (p for p in shape.parameters() if linear or not p.is_linear):
         found[_place(parameter)] += parameter.count
         found["tied"] += parameter.tied * parameter.count
     tied = found.pop("tied")
@@ -58,26 +58,29 @@ def batches(layout: Layout) -> int:
     return layout.dp * layout.fsdp * layout.ep
 
 
-def layer_count(shape: ModelShape, layout: Layout, *, experts: bool = True) -> float:
+def layer_count(
+    shape: ModelShape, layout: Layout, *, experts: bool = True, linear: bool = True
+) -> float:
     """Return the numbers of one layer on a rank, before FSDP divides them."""
-    c = counts(shape)
+    c = counts(shape, linear=linear)
     keys = c.keys / min(layout.tp, shape.kv_heads)
     routed = c.experts / (layout.ep * layout.tp) if experts else 0.0
     return (c.divided / layout.tp + keys + c.whole + routed) / shape.layers
 
 
-def shard_count(shape: ModelShape, layout: Layout) -> int:
+def shard_count(shape: ModelShape, layout: Layout, *, linear: bool = True) -> int:
     """Return the numbers on the fullest rank: of the first or of the last pipeline stage."""
-    c = counts(shape)
-    layers = ceil(shape.layers / layout.pp) * layer_count(shape, layout)
-    ends = max(c.first, c.last) if layout.pp > 1 else ends_count(shape)
+    c = counts(shape, linear=linear)
+    layers = ceil(shape.layers / layout.pp) * layer_count(shape, layout, linear=linear)
+    ends = max(c.first, c.last) if layout.pp > 1 else ends_count(shape, linear=linear)
     return ceil((layers + ends / layout.tp) / layout.fsdp)
 
 
 @cache
-def ends_count(shape: ModelShape) -> int:
+def ends_count(shape: ModelShape, *, linear: bool = True) -> int:
     """Return the numbers outside the layers, a tied head counted once."""
-    return sum(p.count for p in shape.parameters() if p.layer is None)
+    ends = (p for p in shape.parameters() if p.layer is None)
+    return sum(p.count for p in ends if linear or not p.is_linear)
 
 
 @cache

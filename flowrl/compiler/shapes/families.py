@@ -112,7 +112,7 @@ def _sparse(
     if sparse.shared:
         yield from under(f"mlp.{shared}", gated(d.hidden, sparse.shared))
     if sparse.shared and gate:
-        yield from linear(f"mlp.{gate}", Kind.ROUTER, 1, d.hidden)
+        yield from linear(f"mlp.{gate}", Kind.SHARED_GATE, 1, d.hidden)
 
 
 _gemma = partial(_llama, norms=FOUR_NORMS)

@@ -29,10 +29,21 @@ class ParameterKind(Enum):
     LATENT = "latent"
     """Down to the low rank of multi-head latent attention; each rank needs all of it."""
     ROUTER = "router"
+    SHARED_GATE = "shared_gate"
+    """Hidden state to the weight of the expert that each token goes to."""
     HEAD = "head"
     """Of a language model: hidden state to vocabulary."""
     SCORE = "score"
     """Of a critic or a reward model: hidden state to one number."""
+
+
+APART = {
+    ParameterKind.EMBEDDING,
+    ParameterKind.POSITIONS,
+    ParameterKind.NORM,
+    ParameterKind.ROUTER,
+}
+"""What no linear layer has."""
 
 
 @attrs.frozen
@@ -63,6 +74,11 @@ class Parameter:
     def count(self) -> int:
         """How many numbers it holds."""
         return math.prod(self.shape)
+
+    @property
+    def is_linear(self) -> bool:
+        """Whether a linear layer has it and nothing else does, as transformers runs the model."""
+        return self.kind not in APART and self.experts is None
 
     @property
     def is_matrix(self) -> bool:

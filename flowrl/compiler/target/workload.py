@@ -44,6 +44,7 @@ class Settings:
 
     Attributes:
         weight_bytes: of one weight in forward passes.
+        table_bytes: of one that no linear layer has, of tables, norms, experts; the same if None.
         gradient_bytes: of one accumulated gradient.
         master_bytes: of one master weight; 0 where weights are as wide as gradients.
         moment_bytes: of AdamW's two moments of one weight.
@@ -63,6 +64,7 @@ class Settings:
     """
 
     weight_bytes: int = 2
+    table_bytes: int | None = None
     gradient_bytes: int = 4
     master_bytes: int = 4
     moment_bytes: int = 8

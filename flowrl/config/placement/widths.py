@@ -14,8 +14,9 @@ PRECISE = 4
 def widths(run: RunFile, its: Uses, *, narrow: bool) -> dict[str, int]:
     """Return the bytes of a weight and of what trains it, as `Settings` has them.
 
-    A model that is only run forward in bfloat16 has float32 weights, so that it gives the numbers
-    of a trained copy; beside a trainer that computes with bfloat16 ones, it has those too.
+    A model that is only run forward in bfloat16 has float32 weights where it has not bfloat16 ones
+    to the same bits, so that it gives the numbers of a trained copy: all, if it learns, else those
+    that no linear layer has. Beside a trainer that computes with bfloat16 ones, it has those too.
 
     Args:
         run: the run file.
@@ -25,9 +26,9 @@ def widths(run: RunFile, its: Uses, *, narrow: bool) -> dict[str, int]:
     weight = BYTES[run.roles[its.role].dtype]
     precise = max(PRECISE, weight)
     scores = not (its.trains or its.generates)
-    wide = scores and (its.learns or not narrow)
     return {
-        "weight_bytes": precise if wide else weight,
+        "weight_bytes": precise if scores and its.learns else weight,
+        "table_bytes": precise if scores and (its.learns or not narrow) else weight,
         "gradient_bytes": precise,
         "master_bytes": precise if weight < precise else 0,
         "moment_bytes": 2 * precise,

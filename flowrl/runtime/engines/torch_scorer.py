@@ -15,8 +15,9 @@ from flowrl.runtime.model.fsdp2 import chunk, laid_as, shard, units, whole, with
 from flowrl.runtime.model.host_copy import HostCopy
 from flowrl.runtime.model.language import full_precision
 from flowrl.runtime.model.layers import compile_layers
-from flowrl.runtime.model.lora import adapter_off, copied, widen
+from flowrl.runtime.model.lora import adapter_off, copied
 from flowrl.runtime.model.models import ModelSpec, load_model, weights_of
+from flowrl.runtime.model.narrow import widen
 from flowrl.runtime.ranks.ranks import ALONE, Fsdp2, Ranks
 from flowrl.runtime.training.microbatches import Microbatch, split_rows, whole_batch
 
@@ -24,9 +25,10 @@ from flowrl.runtime.training.microbatches import Microbatch, split_rows, whole_b
 class TorchScorer:
     """A model that runs forward: a frozen one, or what a trainer trains.
 
-    In bfloat16 the weights are float32 and the arithmetic is torch's autocast, so that a frozen
-    model and its trained copy give the same numbers. The base of an adapter is in bfloat16, and
-    gives these numbers too; the weights of such a model are those of its adapter.
+    In bfloat16 the weights are float32 and the arithmetic is torch's autocast. A model that never
+    learns has those of linear layers in bfloat16, which takes half the memory and gives the same
+    numbers as its trained copy (`spec.narrow`). The base of an adapter is in bfloat16, and gives
+    these numbers too; the weights of such a model are those of its adapter.
 
     On several ranks each calls the same methods with the same arguments, and gets the same results.
     Rows are divided by their lengths; all ranks run as many microbatches, some without rows.
@@ -65,10 +67,10 @@ class TorchScorer:
         self.spec, self.head, self.role, self.budget = spec, head, role, tokens_per_microbatch
         self.ranks, self.fsdp = ranks, fsdp if ranks.count > 1 else None
         loaded = attrs.evolve(spec, device="cpu") if self.fsdp else spec
-        narrow = spec.dtype == "bfloat16"
-        weights = torch.float32 if narrow and not spec.lora and not spec.narrow else None
+        half = spec.dtype == "bfloat16"
+        weights = torch.float32 if half and not spec.lora and spec.narrow != "all" else None
         self.model = (model or load_model(loaded, head, dtype=weights)).requires_grad_(False)
-        if narrow and spec.lora and model is None:
+        if half and spec.lora and model is None:
             widen(self.model)
         numbers = sum(parameter.numel() for parameter in self.model.parameters())
         ranks.agree(f"{numbers} parameters of `{role}`")

@@ -148,18 +148,6 @@ def adapter_off(model: nn.Module) -> Iterator[None]:
             layer._disable_adapters = False
 
 
-def widen(model: Any) -> None:
-    """Let a base in bfloat16 give, under autocast, the numbers of its float32 copy, to the bit.
-
-    Its vectors, of norms and biases, become float32, and what its embedding returns: layers then
-    add to float32. Its matrices are multiplied in bfloat16 in either case.
-    """
-    for parameter in model.parameters():
-        if parameter.dim() < 2:
-            parameter.data = full_precision(parameter.data)
-    model.get_input_embeddings().register_forward_hook(lambda _, __, out: full_precision(out))
-
-
 def copied(model: nn.Module) -> nn.Module:
     """Return a copy of a model; of one with an adapter, both have the same base."""
     kept = trained_names(model) if has_adapter(model) else None

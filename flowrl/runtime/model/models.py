@@ -19,6 +19,7 @@ from flowrl.runtime.model.folder import FOLDER, check_config, saved_weights
 from flowrl.runtime.model.heads import CLASSIFIERS, check_classifier, class_of, head_names
 from flowrl.runtime.model.kernels import register
 from flowrl.runtime.model.lora import Lora, add_adapter, has_adapter, trained_names
+from flowrl.runtime.model.narrow import narrow_linear
 from flowrl.runtime.model.value_head import add_value_head, has_value_head
 
 HUB_NAME = re.compile(r"[\w-]+/[\w.-]+")
@@ -43,8 +44,9 @@ class ModelSpec:
         new_head: whether a head of one number that the folder lacks may start at zero, to be
             trained; the numbers of a model that never learns would all be 0.
         lora: the adapters that are trained in place of the model, which is then its base.
-        narrow: whether a bfloat16 model that doesn't train has bfloat16 weights, as one has that
-            shares an engine's; else they are float32, and torch's autocast narrows them.
+        narrow: which weights of a bfloat16 model are bfloat16 where it is run forward: none of what
+            learns, whose float32 ones torch's autocast narrows; of what never does, those of linear
+            layers, to the same bits; or all, beside a trainer that has an engine's.
     """
 
     path: str
@@ -53,7 +55,7 @@ class ModelSpec:
     device: str = "cpu"
     new_head: bool = True
     lora: Lora | None = None
-    narrow: bool = False
+    narrow: Literal["none", "linear", "all"] = "none"
 
 
 def load_model(
@@ -99,6 +101,8 @@ def load_model(
     if missing or (head == "lm+value" and not add_value_head(model, Path(spec.path))):
         check_new_head(spec, head)
         log.info("%s has no %s head yet: it starts at zero", spec.path, head.removeprefix("lm+"))
+    if dtype == torch.float32 and spec.dtype == "bfloat16" and spec.narrow == "linear":
+        narrow_linear(model)
     if spec.lora:
         add_adapter(model, spec.lora)
     return _aligned(model).to(spec.device).eval()

@@ -8,7 +8,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from flowrl.compiler.cost.activations import AdapterWidths
 from flowrl.compiler.cost.forward import ADAPTER, ADAPTER_BACKWARD, BACKWARD
 from flowrl.compiler.shapes import AdapterShape, ModelShape, known_shape
-from flowrl.runtime.model.lora import Lora, add_adapter, trained_names, widen
+from flowrl.runtime.model.lora import Lora, add_adapter, trained_names
+from flowrl.runtime.model.narrow import widen
 
 RANK, TOKENS = 4, 50
 VIEWS = {"view", "_unsafe_view", "t", "transpose", "expand", "unsqueeze", "slice", "detach"}

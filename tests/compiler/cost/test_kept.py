@@ -16,6 +16,7 @@ from flowrl.compiler.tasks import Seat
 from flowrl.ir.layout import Layout
 from flowrl.runtime.engines.hf import HFGenerator
 from flowrl.runtime.engines.torch import TorchTrainer
+from flowrl.runtime.engines.torch_scorer import TorchScorer
 from flowrl.runtime.model.lora import Lora
 from flowrl.runtime.model.models import ModelSpec
 from tests.compiler.cost.targets import target, task
@@ -91,6 +92,40 @@ def test_weights_that_an_engine_lends_have_masters_behind_them(folder):
     assert held(gradients) == expected.gradients == 4 * shape.count
     assert held(moments(trainer)) == expected.moments == 8 * shape.count
     assert not any(parameter.grad is not None for parameter in trainer.model.parameters())
+
+
+@pytest.mark.parametrize(
+    ("narrow", "widths"),
+    [
+        ("none", {"weight_bytes": 4}),  # it follows another model
+        ("linear", {"weight_bytes": 2, "table_bytes": 4}),
+        ("all", {"weight_bytes": 2}),
+    ],
+)
+def test_what_is_run_forward_alone_takes_what_is_predicted(folder, narrow, widths):
+    scorer = TorchScorer(ModelSpec(folder, dtype="bfloat16", narrow=narrow))
+
+    predicted = memory(
+        SCORE, ModelShape.from_folder(folder), Layout(), range(1), target(**widths)
+    ).weights
+
+    assert held(scorer.model.parameters()) == predicted
+
+
+def test_a_frozen_model_takes_half_the_memory_and_half_the_way():
+    frozen, wide = ({"weight_bytes": n, "table_bytes": 4} for n in (2, 4))
+
+    half, whole = (memory(SCORE, SEVEN, Layout(), range(1), target(**n)) for n in (frozen, wide))
+    near, far = (
+        spent("logprobs", layout="fsdp8", machines="2x4xH100", microbatch_tokens=1024, **n).network
+        for n in (frozen, wide)
+    )
+
+    tables = 152_064 * 3_584
+    norms = 3_584 * (2 * 28 + 1)
+    assert half.weights == 2 * SEVEN.count + 2 * (tables + norms)
+    assert whole.weights == 4 * SEVEN.count
+    assert near < 0.6 * far
 
 
 def test_narrow_gradients_pass_one_parameter_at_a_time(folder):

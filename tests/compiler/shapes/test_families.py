@@ -13,6 +13,7 @@ from transformers import (
 from flowrl.compiler.shapes import ModelShape, Parameter, ParameterKind
 from flowrl.compiler.shapes.families import FAMILIES
 from flowrl.errors import EngineError
+from flowrl.runtime.model.narrow import narrow_linear
 from flowrl.runtime.model.value_head import add_value_head
 
 SIZES = {
@@ -91,6 +92,18 @@ def test_language_models_are_those_of_transformers(family, changed):
 
     assert planned(config, "lm") == shapes_of(real)
     assert ModelShape.from_config(config.to_dict()).count == real.num_parameters()
+
+
+@pytest.mark.parametrize(("family", "changed"), CASES)
+def test_linear_layers_have_what_a_frozen_model_holds_narrow(family, changed):
+    config = config_of(family, changed)
+    real = on_meta(AutoModelForCausalLM, config)
+
+    narrow_linear(real)
+
+    narrow = {name for name, x in real.named_parameters() if x.dtype == torch.bfloat16}
+    parameters = ModelShape.from_config(config.to_dict()).parameters()
+    assert narrow == {parameter.name for parameter in parameters if parameter.is_linear}
 
 
 @pytest.mark.parametrize("family", FAMILIES)

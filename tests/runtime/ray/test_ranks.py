@@ -213,3 +213,23 @@ def test_bfloat16_keeps_float32_weights_in_shares(on, model_folder, batch):
     assert {weight.dtype for weight in found[0]["weights"].values()} == {torch.float32}
     expected = trained(spec, batch, steps=1)["weights"]
     assert_close(found[0]["weights"], expected, rtol=0, atol=1e-3)
+
+
+def scored(spec, batch, fsdp):
+    """Return the log-probabilities of a frozen model, and the bytes that this rank has of it."""
+    scorer = TorchScorer(spec, ranks=here(), fsdp=fsdp)
+    outputs = scorer.forward(batch, ["logprobs"], 1.0)
+    return outputs["logprobs"], sum(x.nbytes for x in scorer.stored().values())
+
+
+@pytest.mark.parametrize("fsdp", [Fsdp2(), Fsdp2(offload=True)])
+def test_a_divided_reference_is_narrow_and_its_policy_to_the_bit(fsdp, on, model_folder, batch):
+    policy = ModelSpec(model_folder("qwen2"), dtype="bfloat16")
+    reference = attrs.evolve(policy, narrow="linear")
+
+    (wide, all_bytes), *_ = on(2, scored, policy, batch, fsdp)
+    found = on(2, scored, reference, batch, fsdp)
+
+    for own, held in found:
+        assert_close(own, wide, rtol=0, atol=0)
+        assert held < 0.75 * all_bytes  # of so small a model a third are tables

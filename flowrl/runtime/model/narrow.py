@@ -1,0 +1,39 @@
+"""Weights of a model that computes in bfloat16, as narrow as they may be held."""
+
+from typing import Any
+
+from torch import nn
+from transformers.pytorch_utils import Conv1D
+
+from flowrl.runtime.model.language import full_precision
+
+
+def narrow_linear(model: nn.Module) -> None:
+    """Hold in bfloat16 what linear layers have: autocast multiplies in no other type.
+
+    So numbers stay those of float32 weights, to the bit. All else stays as wide as it is, for it
+    is read as it is: norms, tables (one that is the head too) and, as transformers runs them,
+    experts.
+
+    Args:
+        model: of transformers, with float32 weights; it is run under autocast and never trained.
+    """
+    linear = {m for m in model.modules() if isinstance(m, nn.Linear | Conv1D)}
+    others = (m for m in model.modules() if m not in linear)
+    wide = {id(p) for module in others for p in module.parameters(recurse=False)}
+    for module in linear:
+        for parameter in module.parameters(recurse=False):
+            if id(parameter) not in wide:
+                parameter.data = parameter.data.bfloat16()
+
+
+def widen(model: Any) -> None:
+    """Let a base in bfloat16 give, under autocast, the numbers of its float32 copy, to the bit.
+
+    Its vectors, of norms and biases, become float32, and what its embedding returns: layers then
+    add to float32. Its matrices are multiplied in bfloat16 in either case.
+    """
+    for parameter in model.parameters():
+        if parameter.dim() < 2:
+            parameter.data = full_precision(parameter.data)
+    model.get_input_embeddings().register_forward_hook(lambda _, __, out: full_precision(out))
