@@ -1,6 +1,6 @@
 """What a planned step is predicted to take: seconds by task, bytes by edge, memory by GPU."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import attrs
@@ -117,20 +117,41 @@ class Occupancy:
 
 
 @attrs.frozen
+class Sampled:
+    """An evaluation by an engine that the step doesn't use.
+
+    Attributes:
+        prompts: of an evaluation.
+        sequences: sampled of them.
+        seconds: that all samples take.
+        bytes: of weights over links, before it.
+        weight_seconds: until they are there.
+    """
+
+    prompts: float
+    sequences: float
+    seconds: float
+    bytes: int
+    weight_seconds: float
+
+
+@attrs.frozen
 class Forecast:
     """A step, as predicted.
 
     Attributes:
         tasks: in the order of the program.
         edges: in the order of the lowered graph.
-        memory: for each pool, and each seat of it.
+        memory: for each pool, and each seat of it; that of an evaluation is the last one.
         seconds: from the start of a step to the start of the next.
+        evaluation: beside it, by an engine that it doesn't use.
     """
 
     tasks: tuple[TaskForecast, ...]
     edges: tuple[Edge, ...]
     memory: tuple[Occupancy, ...]
     seconds: float
+    evaluation: Sampled | None = None
 
     def as_data(self) -> dict[str, Any]:
         """Return it as JSON-able data, as plans carry it."""
@@ -139,6 +160,7 @@ class Forecast:
             "tasks": [each.as_data() for each in self.tasks],
             "edges": [{**attrs.asdict(e), "layouts": list(e.layouts)} for e in self.edges],
             "memory": [{**attrs.asdict(of), "seat": str(of.seat)} for of in self.memory],
+            "evaluation": self.evaluation and attrs.asdict(self.evaluation),
         }
 
 
@@ -161,8 +183,9 @@ class _Forecaster:
         return Forecast(
             tuple(self._task(number) for number in range(len(self.planned.tasks))),
             tuple(map(self._edge, moves_of(self.planned.graph, self.target.workload))),
-            tuple(map(self._occupancy, self.found.seats)),
+            (*map(self._occupancy, self.found.seats), *self._evaluating()),
             self.found.seconds,
+            self._sampled(),
         )
 
     def _task(self, number: int) -> TaskForecast:
@@ -217,10 +240,48 @@ class _Forecaster:
             seat,
             its.residency,
             self.costs.items(seated, its.residency),
-            {str(other): self._asleep(other) for other in others},
+            {str(other): self._asleep(other) for other in others} | self._evaluator(seat),
             self.costs.memory(seated, its.residency).host,
             self.costs.capacity(seated.ranks)[0],
         )
+
+    def _evaluator(self, seat: Seat) -> dict[str, int]:
+        """Return what an evaluation's engine takes while a seat of its pool works.
+
+        A trainer that it stays beside has it among its own items.
+        """
+        its, settings = self.planned.evaluation, self.target.workload.settings(seat.role)
+        if its is None or its.pool != self.found.seats[seat].pool:
+            return {}
+        counted = settings.evaluates and its.source.seat == seat
+        return {} if counted else {str(its.seated.seat): its.asleep}
+
+    def _evaluating(self) -> Iterator[Occupancy]:
+        """Yield the memory of an evaluation's pool while its engine samples."""
+        its = self.planned.evaluation
+        if its is None:
+            return
+        seats = {seat: at for seat, at in self.found.seats.items() if at.pool == its.pool}
+        costs, residency = its.costs, its.asked.residency
+        yield Occupancy(
+            its.pool,
+            its.seated.seat,
+            residency,
+            costs.items(its.seated, residency),
+            {
+                str(seat): costs.memory(self.found.seated(seat), at.residency).asleep
+                for seat, at in seats.items()
+            },
+            costs.memory(its.seated, residency).host,
+            costs.capacity(its.seated.ranks)[0],
+        )
+
+    def _sampled(self) -> Sampled | None:
+        its = self.planned.evaluation
+        if its is None:
+            return None
+        sequences = sum(task.sequences * task.times for task in its.asked.tasks)
+        return Sampled(its.asked.workload.prompts, sequences, its.seconds, *its.brought)
 
     def _asleep(self, seat: Seat) -> int:
         """Return the bytes that a seat takes while another works."""

@@ -7,6 +7,7 @@ import attrs
 
 from flowrl.compiler.bases import share_bases
 from flowrl.compiler.cluster import OTHER_ROLES, Cluster
+from flowrl.compiler.evaluation import Evaluating
 from flowrl.compiler.losses import split_losses
 from flowrl.compiler.pipeline import compile_graph
 from flowrl.compiler.search import Constraints, Found, ModelCosts, search
@@ -33,6 +34,7 @@ class Planned:
         found: the placement, with its predicted seconds.
         cluster: the same as pools.
         graph: lowered for them.
+        evaluation: of an engine that the step doesn't use, if there is one; pools have it too.
     """
 
     target: Target
@@ -40,6 +42,7 @@ class Planned:
     found: Found
     cluster: Cluster
     graph: Graph
+    evaluation: Evaluating | None = None
 
     @property
     def costs(self) -> ModelCosts:
@@ -75,6 +78,23 @@ def plan_step(
     cluster = placed(found, homes, over_bases(shared))
     lowered = compile_graph(graph, cluster)
     return Planned(target, tasks_of(lowered, target.workload), found, cluster, lowered)
+
+
+def beside(planned: Planned, evaluation: Evaluating) -> Planned:
+    """Return a plan whose pools have the engine of an evaluation too."""
+    name, its = str(evaluation.seated.seat), evaluation.seated
+    pools = {pool.name: pool for pool in planned.cluster.pools}
+    pool = pools.get(evaluation.pool, Pool(evaluation.pool))
+    pools[pool.name] = attrs.evolve(
+        pool,
+        gpus=len(its.ranks),
+        first=its.ranks[0],
+        roles=(*pool.roles, name),
+        layouts={**pool.layouts, name: str(its.layout)},
+        residencies={**pool.residencies, name: evaluation.asked.residency},
+    )
+    cluster = attrs.evolve(planned.cluster, pools=tuple(pools.values()))
+    return attrs.evolve(planned, cluster=cluster, evaluation=evaluation)
 
 
 def placed(

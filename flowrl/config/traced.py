@@ -33,6 +33,17 @@ def trace_run(run: RunFile) -> Traced:
         return trace(program, _sampling(run), run.reward.models, **hyperparameters)
 
 
+def trace_evaluation(run: RunFile) -> Traced:
+    """Trace `programs/evaluate.py` as the `[eval]` of a run file, which has one, sets it."""
+    table = run.eval
+    assert table is not None, "the run file has [eval]"
+    reward = table.reward or next(iter(run.reward.functions))
+    names = ("samples", "temperature", "greedy", "pass_at")
+    settings = {name: getattr(table, name) for name in names} | {"reward": reward}
+    judges = [reward] if reward in run.reward.models else []
+    return trace(load_program("evaluate"), {}, judges, **settings)
+
+
 def _corrected(program: Program, run: RunFile) -> Program:
     """Return the program with the weights of `[correction]`, if there is that table."""
     if run.correction is None:

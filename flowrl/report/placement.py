@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from flowrl.compiler.cluster import OTHER_ROLES
+from flowrl.compiler.evaluation import Evaluating
 from flowrl.compiler.planning import Planned
 from flowrl.compiler.tasks import Seat
 from flowrl.ir.plan import Pool
@@ -17,10 +18,12 @@ def pool_lines(plan: Planned) -> Iterator[str]:
     for pool in plan.cluster.pools:
         yield f"pool {pool.name}: {_gpus(plan, pool)}"
         seats = [(seat, its) for seat, its in plan.found.seats.items() if its.pool == pool.name]
-        rows = [
+        rows: list[tuple[str, ...]] = [
             (f"  {seat}", str(its.layout), its.residency, ", ".join(_settings(plan, seat)))
             for seat, its in seats
         ]
+        if (own := plan.evaluation) and own.pool == pool.name:
+            rows.append(_evaluation(plan, own))
         yield from table(rows)
         others = [role for role in pool.roles if role in OTHER_ROLES]
         if others:
@@ -51,12 +54,16 @@ def _settings(plan: Planned, seat: Seat) -> Iterator[str]:
     if settings.offload_activations and updated:
         yield "what layers keep on the host"
     if settings.reserve and seat.use == "generate":
-        yield settings.reserve.on(_memory(plan, seat))
-    if settings.reserve and settings.evaluates and updated:
-        yield f"for evaluations {settings.reserve.on(_memory(plan, seat))}"
+        yield settings.reserve.on(_memory(plan, plan.found.seated(seat).ranks[0]))
 
 
-def _memory(plan: Planned, seat: Seat) -> int:
-    """Return the bytes of a GPU that a seat is on."""
-    machines = plan.target.machines
-    return machines.gpu(plan.found.seated(seat).ranks[0]).memory_bytes
+def _evaluation(plan: Planned, own: Evaluating) -> tuple[str, ...]:
+    """Return the row of an engine that only evaluations use."""
+    seat, reserve = own.seated.seat, plan.target.workload.settings(own.seated.seat.role).reserve
+    said = f": {reserve.on(_memory(plan, own.seated.ranks[0]))}" if reserve else ""
+    return f"  {seat}", str(own.seated.layout), own.asked.residency, f"for evaluations alone{said}"
+
+
+def _memory(plan: Planned, rank: int) -> int:
+    """Return the bytes of a GPU."""
+    return plan.target.machines.gpu(rank).memory_bytes

@@ -119,6 +119,7 @@ def plan_lines(run: RunFile, plan: Planned) -> Iterator[str]:
     yield from ("", *_tasks(predicted))
     yield from ("", *_edges(predicted))
     yield from ("", *sync_sentences(run, Placed.by_plan(plan)))
+    yield from _evaluation(run, predicted)
     yield from ("", *_memory(predicted.memory))
     yield from ("", *residency_lines(plan))
     yield from ("", *order_lines(plan, predicted))
@@ -156,6 +157,20 @@ def _edges(predicted: Forecast) -> Iterator[str]:
         for edge in predicted.edges
     ]
     yield from table([head, *rows], right=range(4, 7)) if rows else ["nothing moves"]
+
+
+def _evaluation(run: RunFile, predicted: Forecast) -> Iterator[str]:
+    """Yield what an evaluation takes, if it has an engine of its own."""
+    its, table = predicted.evaluation, run.eval
+    if its is None or table is None:
+        return
+    given = "" if table.prompts else ", as many as a step's (`[eval]` gives no `prompts`)"
+    yield ""
+    yield (
+        f"an evaluation of {its.prompts:g} prompts{given}: {its.sequences:g} samples take "
+        f"{seconds(its.seconds)}, and their weights {seconds(its.weight_seconds)} "
+        f"({size(its.bytes)} over links)"
+    )
 
 
 def _memory(memory: Iterable[Occupancy]) -> Iterator[str]:

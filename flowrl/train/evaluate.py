@@ -8,9 +8,9 @@ from typing import Any
 import attrs
 
 from flowrl.compiler.cluster import Cluster
-from flowrl.config.programs import load_program
 from flowrl.config.run_file import RunFile, load_run_file
 from flowrl.config.tables.schema import EvalTable
+from flowrl.config.traced import trace_evaluation
 from flowrl.data.dataset import Dataset
 from flowrl.data.tokenizer import load_tokenizer
 from flowrl.errors import RunFileError
@@ -24,7 +24,7 @@ from flowrl.runtime.local import (
     load_models,
     pin_threads,
 )
-from flowrl.stages import Lowered, trace
+from flowrl.stages import Lowered
 from flowrl.train.opening import EVALUATION, DataOpening, OpenRewards, RewardOpening
 from flowrl.train.prepare import load_tokenizers, lower, role_setup
 
@@ -109,15 +109,11 @@ def lower_evaluation(
     run: RunFile, table: EvalTable, setup: RoleSetup, cluster: Cluster | None = None
 ) -> Lowered:
     """Return `programs/evaluate.py` as `[eval]` sets it, for the model that `setup` is of."""
-    reward = table.reward or next(iter(run.reward.functions))
-    program = load_program("evaluate")
-    names = ("samples", "temperature", "greedy", "pass_at")
-    settings = {name: getattr(table, name) for name in names} | {"reward": reward}
     if table.max_tokens:
         sampling = attrs.evolve(setup.sampling, max_tokens=table.max_tokens)
         setup = attrs.evolve(setup, sampling=sampling)
-    judges = [reward] if reward in run.reward.models else []
-    traced = trace(program, {}, judges, **settings)
+    traced = trace_evaluation(run)
+    judges = [spec.name for spec in traced.inputs if spec.name in run.reward.models]
     models = {"policy": setup} | {name: role_setup(run, traced.graph, name) for name in judges}
     return traced.lower(cluster, models)
 

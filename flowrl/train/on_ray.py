@@ -7,10 +7,11 @@ from typing import Any
 import attrs
 
 from flowrl.compiler.cluster import Cluster
+from flowrl.config.placement.evaluation import POLICY, evaluation_cluster
 from flowrl.config.run_file import RunFile
 from flowrl.config.tables.cluster import PoolSpec
 from flowrl.ir.layout import Layout
-from flowrl.ops.uses import tokenizing_role, uses_of
+from flowrl.ops.uses import tokenizing_role
 from flowrl.runtime.pools.job import Job, Loan, ranked_pools
 from flowrl.runtime.pools.pools import Pools, PoolSize, RaySpec, started
 from flowrl.runtime.pools.ray_executor import RayExecutor
@@ -73,8 +74,7 @@ def executors(
     if run.eval is None:
         return RayExecutor(job, pools), None
     role = tokenizing_role(lowered.graph)
-    home = lowered.cluster.home_of(role, uses_of(lowered.graph)[role].kinds)
-    cluster = lowered.cluster.of_one(role, "policy", home, run.reward.models)
+    cluster = evaluation_cluster(run, lowered.graph, lowered.cluster)
     scored = lower_evaluation(run, run.eval, lowered.models[role], cluster)
     job = attrs.evolve(job, ranked=job.ranked | ranked_pools(scored.graph, scored.models))
     own = attrs.evolve(
@@ -88,6 +88,6 @@ def executors(
         data=DataOpening.held_out(run, tokenizers[role], role),
         routes=routes_of(scored.models, run.cluster.machines),
         seed=seed_of(run),
-        loan=Loan(TRAINING, role, lowered.graph.input(role).pool, "policy"),
+        loan=Loan(TRAINING, role, lowered.graph.input(role).pool, POLICY),
     )
     return RayExecutor(job, pools), RayExecutor(own, pools)

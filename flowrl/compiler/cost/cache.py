@@ -52,8 +52,9 @@ def free_bytes(rank: Rank) -> float:
 
 
 def standing_bytes(rank: Rank) -> int:
-    """Return what an engine that reserves has of a rank from its start to its end."""
-    return round(GRAPHS + rank.weight_bytes + free_bytes(rank))
+    """Return what an engine has of a rank from its start to its end: weights, or its reserve."""
+    beside = GRAPHS + free_bytes(rank) if rank.settings.reserve else 0
+    return round(rank.weight_bytes + beside)
 
 
 def lacking_bytes(rank: Rank) -> int:

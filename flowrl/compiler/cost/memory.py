@@ -44,7 +44,7 @@ class Memory:
         activations: at their peak.
         kv_cache: at its peak; or all that an engine reserves.
         engine: context, libraries and graphs: there as long as the process is. Of a trainer, with
-            all that an engine reserves beside it which samples for evaluations alone.
+            all that an engine keeps beside it which samples for evaluations alone.
         buffers: logits, and weights that FSDP has gathered, with what the allocator holds for them;
             or moments that were fetched for a step.
         waiting: in host memory, whoever works; on no GPU.
@@ -157,8 +157,8 @@ def _training(rank: Rank) -> Memory:
 
 
 def _evaluating(rank: Rank) -> int:
-    """Return what an engine reserves beside a trainer that samples for evaluations alone, whole."""
-    if not (rank.settings.evaluates and rank.settings.reserve):
+    """Return what an engine has beside a trainer that samples for evaluations alone, whole."""
+    if not rank.settings.evaluates:
         return 0
     return standing_bytes(attrs.evolve(rank, layout=Layout(dp=rank.layout.size)))
 

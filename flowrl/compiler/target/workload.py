@@ -58,8 +58,8 @@ class Settings:
         sequences: that one engine runs at once, at most; None is as many as its cache holds.
         kv_share: of the memory that weights leave free, what an engine takes as KV cache.
         reserve: what the engine that samples takes instead, whatever its samples need.
-        evaluates: whether that engine samples for evaluations alone, so has no seat: what it
-            reserves is taken beside the trainer.
+        evaluates: whether an engine that samples for evaluations alone, so has no seat in a step,
+            stays beside the trainer: what it keeps is taken there.
         lends: whether the engine that samples lets the trainer compute with its own tensors.
     """
 

@@ -1,5 +1,8 @@
 """The GPU memory that engines reserve which sample, held against what a plan puts beside it."""
 
+from collections.abc import Mapping
+
+from flowrl.compiler.forecast import forecast
 from flowrl.compiler.planning import Planned
 from flowrl.config.run_file import RunFile
 from flowrl.errors import RunFileError
@@ -11,12 +14,15 @@ def check_reserves(run: RunFile, planned: Planned) -> None:
     Raises:
         RunFileError: an engine could not start, or not end such a sequence.
     """
-    for seat in planned.found.seats:
-        seated = planned.found.seated(seat)
+    seats = [(planned.costs, planned.found.seated(seat)) for seat in planned.found.seats]
+    if its := planned.evaluation:
+        seats.append((its.costs, its.seated))
+    for costs, seated in seats:
+        seat = seated.seat
         reserve = planned.target.workload.settings(seat.role).reserve
-        if reserve is None or not (lacks := planned.costs.lacks(seated)):
+        if reserve is None or not (lacks := costs.lacks(seated)):
             continue
-        took, gpu = planned.costs.itemised(seated), planned.target.machines.gpu(seated.ranks[0])
+        took, gpu = costs.itemised(seated), planned.target.machines.gpu(seated.ranks[0])
         key = "gpu_memory_utilization" if reserve.cache_bytes is None else "kv_cache_gib"
         raise RunFileError(
             f"`{seat}` ({seated.layout}): {reserve.on(gpu.memory_bytes)}; beside weights "
@@ -25,3 +31,31 @@ def check_reserves(run: RunFile, planned: Planned) -> None:
             where=run.where(f"engines.{seat.role}.generate.vllm.{key}"),
             hint=f"raise `{key}`, or divide the model over more GPUs (`tp`)",
         )
+
+
+def check_evaluation(run: RunFile, planned: Planned) -> None:
+    """Check that GPUs hold an engine that only evaluations use beside what else its pool has.
+
+    Raises:
+        RunFileError: one of them is too small, for the evaluation or for the step beside it.
+    """
+    its = planned.evaluation
+    for of in forecast(planned).memory if its else ():
+        if its is None or of.pool != its.pool or of.total <= of.capacity:
+            continue
+        raise RunFileError(
+            f"`{its.seated.seat}`, which only evaluations use, doesn't fit in pool `{of.pool}`: "
+            f"while `{of.seat}` works, {_gb(of.total)} of a GPU's {_gb(of.capacity)} are taken: "
+            f"{_items({**of.items, **of.asleep})}",
+            where=run.where("eval"),
+            hint="let a pool of its own claim it, with the executor `ray`, or let it reserve less",
+        )
+
+
+def _items(sizes: Mapping[str, int]) -> str:
+    shown = {name.replace("_", " "): size for name, size in sizes.items() if size}
+    return ", ".join(f"{name} {_gb(size)}" for name, size in shown.items())
+
+
+def _gb(size: float) -> str:
+    return f"{size / 1e9:.1f} GB"

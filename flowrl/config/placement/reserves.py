@@ -3,9 +3,10 @@
 from flowrl.compiler.hardware import Machines
 from flowrl.compiler.target import Reserve
 from flowrl.config.placement.cluster import written_cluster
+from flowrl.config.placement.evaluation import evaluated_role
 from flowrl.config.run_file import RunFile
 from flowrl.ir.graph import Graph
-from flowrl.ops.uses import tokenizing_role, uses_of
+from flowrl.ops.uses import uses_of
 
 GIB = 2**30
 
@@ -64,7 +65,7 @@ def evaluates(run: RunFile, graph: Graph, role: str) -> bool:
         graph: the program that trains it.
         role: whose engine.
     """
-    if run.eval is None or role != tokenizing_role(graph) or uses_of(graph)[role].generates:
+    if role != evaluated_role(run, graph):
         return False
     if run.cluster.executor == "local":
         return True

@@ -57,11 +57,19 @@ def target_of(run: RunFile, graph: Graph) -> Target:
     )
 
 
-def constraints_of(run: RunFile, seats: tuple[Seat, ...], cluster: Cluster) -> Constraints:
+def constraints_of(
+    run: RunFile, seats: tuple[Seat, ...], cluster: Cluster, evaluated: str = ""
+) -> Constraints:
     """Return what pools decide: who lives where, on how many GPUs, laid out how.
 
     And what becomes of it while others work. A pool of no GPUs leaves their number open. Without
     pools, all is open but residencies, what `shard = "fsdp2"` divides, and what has an adapter.
+
+    Args:
+        run: the run file.
+        seats: of the step.
+        cluster: the pools.
+        evaluated: the role that only evaluations sample from: the pool that does needs no seat.
     """
     sharded = {f"{role}.{use}": ("fsdp",) for role in run.engines.divided for use in DIVIDED}
     axes = {**DIVIDED, **sharded, **{f"{role}.generate": WHOLE for role in run.adapted}}
@@ -71,9 +79,14 @@ def constraints_of(run: RunFile, seats: tuple[Seat, ...], cluster: Cluster) -> C
         return Constraints(axes=axes, residencies=residencies)
     layouts = {seat: cluster.layout_of(seat.role, seat.use) for seat in seats}
     pools = {seat: cluster.pool_of(seat.role, seat.use) for seat in seats}
+    idle = cluster.pool_of(evaluated, "generate") if evaluated else ""
     return Constraints(
         pools=pools,
-        gpus={pool.name: pool.gpus for pool in cluster.pools if pool.gpus},
+        gpus={
+            pool.name: pool.gpus
+            for pool in cluster.pools
+            if pool.gpus and (pool.name in pools.values() or pool.name != idle)
+        },
         layouts={seat: Layout.parse(text) for seat, text in layouts.items() if text},
         axes=axes,
         residencies=residencies,

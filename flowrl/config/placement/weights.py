@@ -5,6 +5,7 @@ from enum import StrEnum
 
 import attrs
 
+from flowrl.config.placement.evaluation import POLICY, evaluated_role, evaluation_graph
 from flowrl.config.placement.lending import parted, unshared
 from flowrl.config.placement.placed import Placed
 from flowrl.config.run_file import RunFile
@@ -70,7 +71,21 @@ def syncs(run: RunFile, placed: Placed) -> dict[str, Sync]:
         why = unshared(run, placed, role)
         return Sync(How.COPY, why) if why else Sync(How.ALIAS)
 
-    return {role: sync(role, its) for role, its in uses.items()}
+    found = {role: sync(role, its) for role, its in uses.items()}
+    if role := evaluated_role(run, placed.graph):
+        found[role] = _evaluation_sync(run, placed, role)
+    return found
+
+
+def _evaluation_sync(run: RunFile, placed: Placed, role: str) -> Sync:
+    """Return how weights come to an engine that only evaluations use: it lends none."""
+    why = "only evaluations sample from it"
+    if placed.apart:
+        graph = evaluation_graph(run, placed.graph, placed.cluster)
+        adapters = [POLICY] if role in run.adapted else []
+        for _, sync in _moved(graph, adapters):
+            return attrs.evolve(sync, why=f"{sync.why}; {why}")
+    return Sync(How.COPY, why)
 
 
 def _moved(graph: Graph, adapters: Collection[str]) -> Iterator[tuple[str, Sync]]:

@@ -9,26 +9,12 @@ from flowrl.compiler.target import Reserve
 from flowrl.config.placement.reserves import reserve_of
 from flowrl.config.planned import plan_run
 from flowrl.config.traced import trace_run
-from flowrl.report.placement import pool_lines
 from flowrl.train.predict import planned_as
 from flowrl.train.prepare import lower
 from tests.config.conftest import GRPO
 
 QWEN = GRPO.replace('path = "model"', 'path = "Qwen/Qwen2.5-3B"\ndtype = "bfloat16"')
 QWEN = QWEN.replace("exact =", "reward =")
-SFT = """
-[program]
-file = "sft"
-[models.policy]
-path = "Qwen/Qwen2.5-0.5B"
-[data]
-source = "train.jsonl"
-[reward]
-reward = "reward.py:exact"
-[train]
-steps = 100
-prompts_per_step = 6
-"""
 VLLM = 'engines.policy.generate.engine="vllm"'
 APART = """
 [cluster]
@@ -104,39 +90,3 @@ def test_a_run_is_planned_with_what_its_engine_is_started_with(load):
 
     (share,) = lowered.models["policy"].generator_options.values()
     assert planned.target.workload.settings("policy").reserve == Reserve("vLLM", share)
-
-
-@pytest.mark.parametrize(
-    ("executor", "kept", "share"),
-    [("local", "", 0.4), ("ray", "", 0.4), ("ray", '"policy.generate" = "offload"', 0)],
-)
-def test_an_engine_that_only_evaluates_is_counted_beside_the_trainer(executor, kept, share, load):
-    pool = f'gpus = 1\nroles = ["policy"]\nresidencies = {{ {kept} }}\n'
-    added = f"""
-[cluster]
-machines = "1xH200"
-executor = "{executor}"
-[cluster.pools.main]
-{pool}"""
-    evaluation = '[eval.data]\nsource = "heldout.jsonl"\n'
-
-    trains = plan_run(load(added, VLLM, text=SFT))[1]
-    evaluated = plan_run(load(added + evaluation, VLLM, text=SFT))[1]
-
-    assert beside(evaluated) - beside(trains) == round(share * 143_771 * 2**20)
-
-
-def beside(planned):
-    """Return the bytes of a trainer's process that no op of the step takes."""
-    (memory,) = forecast(planned).memory
-    return memory.items["engine"]
-
-
-def test_a_plan_says_what_is_reserved_for_evaluations(load):
-    run = load(
-        "[eval.data]\nsource = 'heldout.jsonl'\n[cluster]\nmachines = '1xH200'", VLLM, text=SFT
-    )
-
-    said = "for evaluations vLLM reserves 60.3 GB, 0.4 of the GPU"
-
-    assert any(said in line for line in pool_lines(plan_run(run)[1]))
