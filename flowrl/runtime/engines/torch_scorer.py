@@ -81,7 +81,7 @@ class TorchScorer:
         self.call, self.kept = Forward(self.model, compiled), HostCopy(spec.device)
         if self.fsdp:
             with ranks.together(f"`{role}`, to be divided"):
-                shard(self.call, self.model, self.fsdp, ranks, spec.device)
+                shard(self.call, self.model, self.fsdp, ranks, spec.device, half=bool(weights))
         if compiled and model is None:
             compile_layers(self.model, role)
 

@@ -92,16 +92,25 @@ def forward_outputs(
 
 
 class Forward(nn.Module):
-    """A model that is called over sequences, as `forward_outputs` does."""
+    """A model that is called over sequences, as `forward_outputs` does.
+
+    Attributes:
+        norms: is called before the model; None unless weights are divided so.
+    """
+
+    norms: nn.Module | None
 
     def __init__(self, model: nn.Module, compiled: bool = False) -> None:
         super().__init__()
         self.model, self.compiled = model, compiled
+        self.register_module("norms", None)
 
     def forward(
         self, batch: Sequences, outputs: Sequence[str], temperature: float, packing: Packing
     ) -> Outputs:
         """Return the named outputs, differentiable."""
+        if self.norms:
+            self.norms()
         made = forward_outputs(self.model, batch, outputs, temperature, packing, self.compiled)
         return {name: x.clone() for name, x in made.items()}  # FSDP2 wants no views
 

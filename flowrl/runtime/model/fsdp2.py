@@ -5,34 +5,80 @@ from functools import partial
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, OffloadPolicy, fully_shard
+from torch.distributed.fsdp import (
+    CPUOffloadPolicy,
+    FSDPModule,
+    MixedPrecisionPolicy,
+    OffloadPolicy,
+    fully_shard,
+)
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from flowrl.runtime.model.layers import layers_of
+from flowrl.runtime.model.narrow import is_linear
 from flowrl.runtime.ranks.mesh import mesh_of
 from flowrl.runtime.ranks.ranks import Fsdp2, Ranks
 
+NARROW = MixedPrecisionPolicy(torch.bfloat16, torch.float32, cast_forward_inputs=False)
+"""Weights travel in bfloat16, and their gradients in float32."""
 
-def shard(root: nn.Module, model: nn.Module, fsdp: Fsdp2, ranks: Ranks, device: str) -> None:
+
+def shard(
+    root: nn.Module, model: nn.Module, fsdp: Fsdp2, ranks: Ranks, device: str, *, half: bool
+) -> None:
     """Divide a model's weights over ranks, layer by layer; gradients add up, undivided.
 
+    Under autocast linear layers' weights travel in bfloat16, which it multiplies in anyway: half
+    the bytes, and no copy of them that it would make itself waits for the backward pass. What else
+    layers have, their norms, is gathered beside them as it is. A model with more than that in its
+    layers, such as experts, is gathered in float32.
+
     Args:
-        root: what is called; it has the model.
+        root: what is called; it has the model, and calls `norms` before, if it gets any.
         model: of transformers.
         fsdp: how.
         ranks: those of each replica have all chunks, one each.
         device: where what is gathered lives, and a chunk if it isn't offloaded.
+        half: whether weights are float32 and are run under autocast to bfloat16.
     """
     kind = torch.device(device).type
     mesh = mesh_of(ranks.group, fsdp.replicas, kind, ranks.timeout)
     there = CPUOffloadPolicy(pin_memory=kind == "cuda") if fsdp.offload else OffloadPolicy()
     divided = partial(fully_shard, mesh=mesh, offload_policy=there)
-    for layer in layers_of(model):
-        divided(layer, reshard_after_forward=fsdp.reshard_after_forward)
+    layers = layers_of(model)
+    norms = norms_of(layers) if half else None
+    if norms:
+        divided(norms, reshard_after_forward=False)
+        root.norms = norms
+    by_layer = partial(divided, reshard_after_forward=fsdp.reshard_after_forward)
+    for layer in layers:
+        if norms:
+            by_layer(layer, mp_policy=NARROW, ignored_params={*norms.parameters()})
+        else:
+            by_layer(layer)
     divided(root, reshard_after_forward=True)
     for unit in units(root):
         unit.set_gradient_divide_factor(1.0)
         unit.set_force_sum_reduction_for_comms(True)  # gloo can add, and not much else
+
+
+class Norms(nn.Module):
+    """The norms of all layers; its call gathers them for a pass and for its backward."""
+
+    def __init__(self, norms: list[nn.Module]) -> None:
+        super().__init__()
+        self.each = nn.ModuleList(norms)
+
+    def forward(self) -> None:
+        """Do nothing: it is a call for its hooks."""
+
+
+def norms_of(layers: list[nn.Module]) -> Norms | None:
+    """Return all that layers have besides linear ones; None if it is more than some vectors."""
+    inside = (module for layer in layers for module in layer.modules())
+    others = [m for m in inside if not is_linear(m) and any(True for _ in m.parameters(False))]
+    small = all(parameter.dim() < 2 for module in others for parameter in module.parameters())
+    return Norms(others) if others and small else None
 
 
 def units(root: nn.Module) -> Iterator[FSDPModule]:

@@ -18,13 +18,17 @@ def narrow_linear(model: nn.Module) -> None:
     Args:
         model: of transformers, with float32 weights; it is run under autocast and never trained.
     """
-    linear = {m for m in model.modules() if isinstance(m, nn.Linear | Conv1D)}
-    others = (m for m in model.modules() if m not in linear)
+    others = (module for module in model.modules() if not is_linear(module))
     wide = {id(p) for module in others for p in module.parameters(recurse=False)}
-    for module in linear:
+    for module in filter(is_linear, model.modules()):
         for parameter in module.parameters(recurse=False):
             if id(parameter) not in wide:
                 parameter.data = parameter.data.bfloat16()
+
+
+def is_linear(module: nn.Module) -> bool:
+    """Whether a module's weights are multiplied, and nothing else is done with them."""
+    return isinstance(module, nn.Linear | Conv1D)
 
 
 def widen(model: Any) -> None:

@@ -8,12 +8,15 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch.testing import assert_close
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from flowrl.functional.ragged import Ragged
 from flowrl.runtime.engine import Sequences
 from flowrl.runtime.engines.torch import TorchTrainer
 from flowrl.runtime.engines.torch_scorer import TorchScorer
-from flowrl.runtime.model.models import ModelSpec
+from flowrl.runtime.model.layers import layers_of
+from flowrl.runtime.model.models import ModelSpec, load_model
+from flowrl.runtime.model.narrow import is_linear
 from flowrl.runtime.ranks.ranks import Fsdp2, Ranks, among
 from flowrl.runtime.training.schedule import TrainerOptions
 from tests.runtime.engines.losses import PLAIN, TokenMean, losses
@@ -203,6 +206,74 @@ def test_ranks_save_one_whole_model(head, on, model_folder, batch, tmp_path):
     assert_close(saved.weights(), found[0]["weights"], rtol=0, atol=0)
     outputs = list(found[0]["outputs"])
     assert_close(saved.forward(batch, outputs, 1.0), found[0]["outputs"], rtol=0, atol=1e-12)
+
+
+class Seen(TorchDispatchMode):
+    """Sees what a rank gathers, and which matrices are copied into bfloat16."""
+
+    def __init__(self):
+        super().__init__()
+        self.gathered, self.copied = 0, set()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        made = func(*args, **(kwargs or {}))
+        if "allgather_base" in func.__name__:
+            self.gathered += args[1].nbytes
+        if "_to_copy" in func.__name__ and made.dtype == torch.bfloat16:
+            self.copied.add(tuple(made.shape))
+        return made
+
+
+def gathering(spec, batch, fsdp):
+    """Return the bytes that a rank gathers to run forward once, and what is copied for it."""
+    scorer = TorchScorer(spec, ranks=here(), fsdp=fsdp, tokens_per_microbatch=1000)
+    with Seen() as seen:
+        scorer.forward(batch, ["logprobs"], 1.0)
+    shapes = [tuple(p.shape) for layer in layers_of(scorer.model) for p in layer.parameters()]
+    return seen.gathered, seen.copied.intersection(shapes)
+
+
+@pytest.mark.parametrize("narrow", ["none", "linear"])
+def test_linear_layers_travel_in_bfloat16_and_are_not_copied(narrow, on, model_folder, batch):
+    spec = ModelSpec(model_folder("qwen2"), dtype="bfloat16", narrow=narrow)
+    model = load_model(spec, dtype=torch.float32)
+    inside = [m for layer in layers_of(model) for m in layer.modules() if is_linear(m)]
+    linear = sum(p.numel() for module in inside for p in module.parameters())
+    others = sum(p.numel() for p in model.parameters()) - linear
+    head = model.lm_head.weight.numel() if narrow == "linear" else 0
+
+    found = on(2, gathering, spec, batch, Fsdp2())
+
+    assert found == [((2 * linear + 4 * others - 2 * head) / 2, set())] * 2
+
+
+@attrs.frozen
+class Widely(Run):
+    """The same, where weights travel in float32 and autocast narrows them."""
+
+    def __call__(self, *args):
+        with mock.patch("flowrl.runtime.model.fsdp2.norms_of", return_value=None):
+            return trained(*args, **self.how)
+
+
+@pytest.mark.parametrize(
+    ("fsdp", "changes", "name"),
+    [
+        (Fsdp2(), {"checkpointing": True}, "batch statistic"),
+        (Fsdp2(reshard_after_forward=False), {}, "token mean"),
+        (Fsdp2(offload=True), {}, "pairs"),
+    ],
+)
+def test_what_travels_in_bfloat16_trains_to_the_same_bits(
+    fsdp, changes, name, on, model_folder, batch
+):
+    spec = ModelSpec(model_folder("qwen2"), dtype="bfloat16")
+    how = {"name": name, "options": SMALL | changes}
+
+    found = on(2, Run(how), spec, batch, fsdp)
+
+    (wide, _) = on(2, Widely(how), spec, batch, fsdp)
+    assert_same(found, wide, tolerance=0)
 
 
 def test_bfloat16_keeps_float32_weights_in_shares(on, model_folder, batch):
