@@ -110,19 +110,42 @@ def test_a_run_samples_with_the_adapter_that_it_trains(folder):
     assert max(record["policy/logprob_gap_max"] for record in records) < 1e-3
 
 
-def stale_adapter(monkeypatch):
+def missing_adapter(monkeypatch):
     monkeypatch.setattr(Adapters, "load", lambda self, weights: None)
 
 
-def missing_adapter(monkeypatch):
+def unasked_adapter(monkeypatch):
     monkeypatch.setattr(Adapters, "ready", lambda self: None)
 
 
-@pytest.mark.parametrize("fault", [stale_adapter, missing_adapter])
+def old_adapter(monkeypatch):
+    load = Adapters.load
+    monkeypatch.setattr(Adapters, "load", lambda self, x: None if self.now else load(self, x))
+
+
+@pytest.mark.parametrize("fault", [missing_adapter, old_adapter])
 def test_an_adapter_that_is_not_sampled_with_stops_the_run_once_it_matters(
     folder, monkeypatch, fault
 ):
     fault(monkeypatch)
 
     with pytest.raises(EngineError, match=r"policy/logprob_gap_max is .* at step 2; at most"):
-        run(folder, *ADAPTER)
+        run(folder, *ADAPTER, "cluster.check_weights_every=0")
+
+
+@pytest.mark.parametrize(
+    ("fault", "steps", "told"),
+    [
+        (missing_adapter, 0, r"vLLM has no adapter on"),
+        (unasked_adapter, 0, r"vLLM was not asked for `adapter 1` on .* sampled from the base"),
+        (old_adapter, 1, r"q_proj.lora_B.default.weight` differs in 256 of 256 numbers, as do 13"),
+    ],
+)
+def test_a_fault_of_an_adapter_is_told_before_what_was_sampled_is_trained_on(
+    folder, monkeypatch, fault, steps, told
+):
+    fault(monkeypatch)
+
+    with pytest.raises(EngineError, match=told):
+        run(folder, *ADAPTER, "cluster.check_weights_every=1")
+    assert len(folder.records()) == steps

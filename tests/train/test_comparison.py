@@ -7,21 +7,32 @@ from flowrl.errors import EngineError
 from flowrl.runtime.engines.hf import HFGenerator
 from tests.train.test_cases import COPIED, FAST
 
+LORA = """
+[models.policy.lora]
+rank = 4
+"""
+
 
 @pytest.fixture
 def altered(monkeypatch):
-    """Let one number of the generator's tensors be altered before it samples with version 1."""
-    generate = HFGenerator.generate
+    """Return a function by which a number of a tensor is altered before version 1 samples."""
 
-    def after(self, requests, sampling):
-        if self.version == 1:
-            self.stored()["model.norm.weight"][3] *= 1.01
-        return generate(self, requests, sampling)
+    def altered(name):
+        generate = HFGenerator.generate
 
-    monkeypatch.setattr(HFGenerator, "generate", after)
+        def after(self, requests, sampling):
+            if self.version == 1:
+                self.stored()[name].view(-1)[3] *= 1.01
+            return generate(self, requests, sampling)
+
+        monkeypatch.setattr(HFGenerator, "generate", after)
+
+    return altered
 
 
 def test_an_altered_weight_stops_the_run_and_is_named(folder, altered):
+    altered("model.norm.weight")
+
     with pytest.raises(EngineError) as error:
         folder.run("grpo", FAST, COPIED, "cluster.check_weights_every=1")
 
@@ -29,6 +40,18 @@ def test_an_altered_weight_stops_the_run_and_is_named(folder, altered):
         "generate: `policy` is not sampled with the weights that train: `model.norm.weight` differs in 1 of 16 numbers"
     )
     assert [record["step"] for record in folder.records()] == [1]
+
+
+def test_an_altered_matrix_of_an_adapter_stops_the_run_and_is_named(folder, altered):
+    name = "model.layers.1.mlp.up_proj.lora_B.default.weight"
+    altered(name)
+
+    with pytest.raises(EngineError) as error:
+        folder.run("grpo", FAST, "cluster.check_weights_every=1", added=LORA)
+
+    assert str(error.value).splitlines()[0] == snapshot(
+        "generate: `policy` is not sampled with the weights that train: `model.layers.1.mlp.up_proj.lora_B.default.weight` differs in 1 of 96 numbers"
+    )
 
 
 def test_a_run_tells_what_it_compared(folder):

@@ -50,8 +50,8 @@ class ClusterTable:
     rank_timeout: AboveZero = 600.0
     """Seconds that workers which run one model together wait for one another."""
     check_weights_every: Count = 100
-    """Compare weights before and after the first reshard and every so many, by checksums; in one
-    process, the first version that is sampled with and every so many; 0 is never."""
+    """Compare weights before and after the first reshard and every so many, by checksums; and what
+    samples with what trains, after the first version and every so many; 0 is never."""
     worker_output: bool = False
     """Show what the workers print."""
     machines: str | None = None

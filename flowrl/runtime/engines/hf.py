@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
+from types import MappingProxyType
 from typing import Any
 
 import attrs
@@ -45,6 +46,9 @@ class HFGenerator:
 
     cache_version = None
     """Its cache lasts for a call."""
+
+    scales: Mapping[str, float] = MappingProxyType({})
+    """It holds parameters as they are."""
 
     def __init__(self, spec: ModelSpec, tokenizer: Any, ranks: Ranks = ALONE) -> None:
         self.spec, self.tokenizer, self.ranks = spec, tokenizer, ranks
@@ -106,8 +110,8 @@ class HFGenerator:
         return self.stored()
 
     def held(self) -> dict[str, Tensor]:
-        """Return this engine's own tensors by name; none where ranks divide them."""
-        return self.stored() if self.ranks.count == 1 else {}
+        """Return this engine's own tensors by name; where ranks divide them, its parts."""
+        return self.stored()
 
     def renewed(self, version: int) -> None:
         """Take note that all that is stored has been written: it is of this version now."""

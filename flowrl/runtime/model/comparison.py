@@ -9,6 +9,7 @@ from torch import Tensor
 
 from flowrl.errors import EngineError
 from flowrl.runtime.engine import Scorer
+from flowrl.runtime.model.fsdp2 import chunk
 
 
 @runtime_checkable
@@ -18,13 +19,32 @@ class Readable(Protocol):
     Attributes:
         cache_version: under which it finds what it has cached; another one after other weights.
             None if nothing is cached from call to call.
+        scales: by what parameters are multiplied where they are held, by name; 1 if not given.
     """
 
     cache_version: int | None
+    scales: Mapping[str, float]
 
     def held(self) -> Mapping[str, Tensor]:
-        """Return the tensors that it computes with and that are whole parameters, by name."""
+        """Return the tensors that it computes with and that are parameters, by name.
+
+        Where ranks divide them, they are this rank's parts.
+        """
         ...
+
+
+@attrs.frozen(eq=False)
+class Pair:
+    """A tensor as it is computed with, the parameter that it is of, and by what that is scaled."""
+
+    own: Tensor
+    trained: Tensor
+    scale: float = 1.0
+
+    def expected(self) -> Tensor:
+        """Return what the first is to be: rounded to its type, then scaled in it."""
+        narrow = self.trained.to(self.own)
+        return narrow if self.scale == 1 else narrow * self.scale
 
 
 @attrs.define
@@ -69,10 +89,12 @@ class Comparison:
     ) -> dict[str, float]:
         """Compare; return how many tensors were, how many are one, and the cache's version.
 
+        Parts are compared with parts, where weights were written as such, and else left out.
+
         Args:
             role: of the model.
             generator: that has sampled.
-            engine: has the weights that it is to have sampled with.
+            engine: has the weights that it is to have sampled with, or what stands for it has.
             shared: whether the tensors are to be those that the engine computes with.
 
         Raises:
@@ -80,10 +102,14 @@ class Comparison:
                 was cached under the weights compared before can be found still.
         """
         held, trained = generator.held(), engine.weights()
-        pairs = {name: (own, trained[name]) for name, own in held.items() if name in trained}
+        pairs = {
+            name: Pair(own, trained[name], generator.scales.get(name, 1.0))
+            for name, own in held.items()
+            if name in trained and own.shape == trained[name].shape
+        }
         _same_numbers(role, pairs)
-        theirs = engine.computed()
-        one = [name for name in pairs if held[name].data_ptr() == theirs[name].data_ptr()]
+        theirs = {name: chunk(tensor).data_ptr() for name, tensor in engine.computed().items()}
+        one = [name for name in pairs if held[name].data_ptr() == theirs.get(name)]
         if shared and (apart := [name for name in pairs if name not in one]):
             raise EngineError(
                 f"`{role}`: what samples computes with a tensor of its own for `{apart[0]}`"
@@ -109,17 +135,15 @@ class Comparison:
         return {f"{role}/cache_version": now}
 
 
-def _same_numbers(role: str, pairs: Mapping[str, tuple[Tensor, Tensor]]) -> None:
-    differ = [
-        name for name, (own, trained) in pairs.items() if not torch.equal(own, trained.to(own))
-    ]
+def _same_numbers(role: str, pairs: Mapping[str, Pair]) -> None:
+    differ = [name for name, pair in pairs.items() if not torch.equal(pair.own, pair.expected())]
     if not differ:
         return
-    own, trained = pairs[differ[0]]
-    count = int((own != trained.to(own)).sum())
+    first = pairs[differ[0]]
+    count = int((first.own != first.expected()).sum())
     raise EngineError(
         f"`{role}` is not sampled with the weights that train: `{differ[0]}` differs in {count:,} "
-        f"of {own.numel():,} numbers{_more(differ)}",
+        f"of {first.own.numel():,} numbers{_more(differ)}",
         hint="start again from a checkpoint; nothing but its trainer may write an engine's weights",
     )
 

@@ -176,6 +176,12 @@ def _delta(layer: Any) -> Tensor:
     return delta.T if layer.fan_in_fan_out else delta
 
 
+def scales_of(model: nn.Module) -> dict[str, float]:
+    """Return by what an adapter's products are multiplied, by the names of its matrices B."""
+    layers = _adapted(model) if has_adapter(model) else {}
+    return {f"{n}.lora_B.{ADAPTER}.weight": m.scaling[ADAPTER] for n, m in layers.items()}
+
+
 def save_adapter(model: Any, folder: Path, weights: Mapping[str, Tensor], path: str) -> None:
     """Write the folder of an adapter that peft loads; a value head is none of it.
 

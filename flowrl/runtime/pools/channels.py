@@ -18,6 +18,7 @@ from torch import Tensor
 
 from flowrl.errors import EngineError
 from flowrl.functional.ragged import Ragged
+from flowrl.runtime.engine import Generator
 from flowrl.runtime.host import Handle, Resident
 from flowrl.runtime.pools.failures import Failure, WorkerDied
 from flowrl.runtime.pools.lines import Line
@@ -82,23 +83,44 @@ class Visitor:
         """Yield them one by one: they are here."""
         yield from self.tensors.items()
 
+    def computed(self) -> Mapping[str, Tensor]:
+        """Return the tensors that it runs with: none, it doesn't run."""
+        return {}
+
 
 @attrs.frozen(eq=False)
-class Gone:
-    """What stands for the engine of a model whose weights were written into its generator."""
+class Written:
+    """What stands for the engine of a model whose weights were written into its generator.
+
+    Attributes:
+        role: of the model.
+        generator: that samples from it.
+        loaded: for each generator, the model and version that it has.
+    """
 
     role: str
+    generator: Generator
+    loaded: Mapping[Generator, tuple[Any, int]]
 
     def weights(self) -> Mapping[str, Tensor]:
-        """Refuse to give weights.
+        """Return what was written: of several ranks' model, this one's part.
 
         Raises:
             EngineError: the generator has got other weights since.
         """
-        raise EngineError(
-            f"`{self.role}` was resharded into its generator, which has got other weights since",
-            hint="sample from a model before another of the same role is sampled from",
-        )
+        model, _ = self.loaded.get(self.generator, (None, 0))
+        there = model is not None and model.engine is self
+        if not there:
+            raise EngineError(
+                f"`{self.role}` was resharded into its generator, which has got other weights "
+                "since",
+                hint="sample from a model before another of the same role is sampled from",
+            )
+        return self.generator.stored()
+
+    def computed(self) -> Mapping[str, Tensor]:
+        """Return the tensors that it runs with: none, it doesn't run."""
+        return {}
 
 
 def put(values: Sequence[Any]) -> Box:

@@ -96,7 +96,8 @@ class Terms:
         drop_failed: drop the group of a failed reward; else it scores 0.
         threads: of each worker.
         loan: the model of another plan that this one is run on, instead of its own.
-        check_every: how often weights are compared after a reshard; see `Way`.
+        check_every: how often weights are compared, after a reshard and once they have been sampled
+            with; see `Way` and `Comparison`.
     """
 
     roles: Mapping[str, RoleSetup]

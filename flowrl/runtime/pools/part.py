@@ -17,8 +17,9 @@ from flowrl.runtime.graph.segments import Segment, inner_graphs, segments
 from flowrl.runtime.host import Handle, Host, Resident, ScoreFunction
 from flowrl.runtime.local import load_generator, load_judges, load_models, pin_threads
 from flowrl.runtime.measures import Measures
+from flowrl.runtime.model.comparison import Comparison
 from flowrl.runtime.model.models import DTYPES
-from flowrl.runtime.pools.channels import Gone
+from flowrl.runtime.pools.channels import Written
 from flowrl.runtime.pools.job import Loan, Setup
 from flowrl.runtime.ranks.edges import Edge
 from flowrl.runtime.ranks.member import Member
@@ -70,11 +71,13 @@ class Part:
             return None
         self.it.measures.received([number], time.perf_counter() - start, [sent.received])
         generator.renewed(version)
-        gone: Any = Gone(edge.role)
-        arrived = Resident(edge.role, gone, version)
+        written: Any = Written(edge.role, generator, host.loaded)
+        arrived = Resident(edge.role, written, version)
         host.loaded[generator] = arrived, version
         host.room.brought(generator)
-        return Handle(arrived, version)
+        handle = Handle(arrived, version)
+        host.compare(handle)  # while what was written is beside what it became
+        return handle
 
 
 def load_part(
@@ -99,7 +102,7 @@ def load_part(
     if setup.loan and lender:
         _borrow(setup, setup.loan, graph, host, lender, member)
     else:
-        host.room = Room(pool)
+        host.room, host.comparison = Room(pool), Comparison(setup.check_every)
         load_models(graph, setup.roles, setup.tokenizers, host, member)
     walked = tuple(tuple(segments(inner)) for inner in inner_graphs(graph))
     ways = {edge: _way(edge, setup, member) for edge in sorted(setup.legs, key=str)}

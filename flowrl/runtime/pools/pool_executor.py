@@ -167,15 +167,15 @@ class PoolExecutor:
         return [line for lines in self.pools.values() for line in lines]
 
     def _counted(self, replies: Any) -> tuple[dict[str, float], dict[str, float]]:
-        """Return the counts of all workers, and the seconds of the slowest of each pool.
+        """Return the counts of all pools, and the seconds of the slowest worker of each.
 
-        What ranks do alike is counted once.
+        What a pool's workers count they do alike: its first one's are taken.
         """
         counts: dict[str, float] = {}
         seconds: dict[str, float] = {}
-        alike = [line for lines in self.controller.holders.values() for line in lines[1:]]
+        first = [lines[0] for lines in self.pools.values()]
         for line, (counted, spent) in zip(self._lines(), replies, strict=True):
-            for name, count in counted.items() if line not in alike else ():
+            for name, count in counted.items() if line in first else ():
                 counts[name] = counts.get(name, 0.0) + count
             for kind, of in spent.items():
                 name = f"{line.pool}/{kind}"

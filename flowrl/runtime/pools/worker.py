@@ -228,6 +228,7 @@ class Worker:
         part.host.take(node, handle)
         with _together(part.ranks, node), part.it.measures.of(node):
             done = perform.answers(part.it, node, handle, blocks)
+            part.host.compare(handle)
         return channels.put([done])
 
     def gather(

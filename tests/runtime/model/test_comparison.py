@@ -32,6 +32,7 @@ class Generator:
 
     own: dict
     cache_version: int = 0
+    scales: dict = attrs.field(factory=dict)
 
     def held(self):
         return self.own
@@ -72,6 +73,19 @@ def test_one_altered_number_is_found_and_its_tensor_named(engine, place):
 `policy` is not sampled with the weights that train: `down.weight` differs in 1 of 36 numbers
 help: start again from a checkpoint; nothing but its trainer may write an engine's weights\
 """)
+
+
+def test_what_is_held_scaled_is_compared_as_rounded_and_then_scaled(engine):
+    generator, comparison = copy_of(engine), Comparison(1)
+    generator.own["down.weight"] *= 0.7
+    generator.scales["down.weight"] = 0.7
+    comparison.due(generator, "first")
+    assert comparison.figures("policy", generator, engine, shared=False)["policy/weights_compared"]
+
+    generator.own["down.weight"] = (engine.master["down.weight"] * 0.7).bfloat16()
+
+    with pytest.raises(EngineError, match=r"`down.weight` differs in \d+ of 36 numbers"):
+        comparison.figures("policy", generator, engine, shared=False)
 
 
 def test_a_generator_that_caches_nothing_has_no_version_of_it(engine):

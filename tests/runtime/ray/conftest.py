@@ -10,6 +10,7 @@ from flowrl.runtime.pools.channels import RayLine
 from flowrl.runtime.pools.held import IDS
 from flowrl.runtime.pools.pools import PoolSize, RaySpec, started
 from flowrl.runtime.ranks.ranks import Ranks
+from tests.runtime.ray.faults import mended
 from tests.runtime.ray.ranked import called
 from tests.train.conftest import folder, make_model, model, serve  # noqa: F401
 
@@ -74,7 +75,7 @@ source = "heldout.jsonl"
 
 def known(record):
     """Return what is the same wherever models are: no seconds, no checks within a process."""
-    within = ("/weights_compared", "/weights_shared", "/cache_version")
+    within = ("/weights_shared",)
     return {
         name: x
         for name, x in record.items()
@@ -141,6 +142,29 @@ def kept(monkeypatch, pools):
         yield pools(**{pool.name: pool.workers for pool in spec.pools})
 
     monkeypatch.setattr("flowrl.train.on_ray.started", started)
+
+
+@pytest.fixture
+def faulty(monkeypatch, pools):
+    """Return a function by which the workers of the next run are made faulty, until the end."""
+    made, making = [], []
+
+    @contextmanager
+    def started(spec):
+        found = pools(**{pool.name: pool.workers for pool in spec.pools})
+        made.extend(line for lines in found.values() for line in lines)
+        for fault in making:
+            on_all(made, fault)
+        yield found
+
+    monkeypatch.setattr("flowrl.train.on_ray.started", started)
+    yield making.append
+    on_all(made, mended)
+
+
+def on_all(lines, function):
+    """Have workers call a function, which returns nothing that is kept."""
+    ray.get([line.call("call", function, [], next(IDS)) for line in lines])
 
 
 @pytest.fixture

