@@ -137,6 +137,16 @@ def test_stop_strings_end_a_completion_with_the_token_that_completes_them(
         assert one.truncated == (other.truncated and not hits)
 
 
+def test_a_stop_string_that_ends_at_the_limit_is_a_stop(generator, tokenizer):
+    stop = tuple(map(chr, range(ord(" "), ord("~") + 1)))
+
+    found = flat(generator.generate(MANY, Sampling(max_tokens=6, min_tokens=6, stop=stop)))
+
+    ended = [tokenizer.decode(one.tokens).endswith(stop) for one in found]
+    assert [one.truncated for one in found] == [not end for end in ended]
+    assert 0 < sum(ended) < len(found)
+
+
 def test_stop_strings_are_found_in_characters_of_several_tokens(generator, tokenizer):
     prompt = [BOS, *tokenizer.encode("né à 5 € ☃", add_special_tokens=False)]
     requests = [Request(prompt, seed=0, n=256)]
@@ -199,8 +209,12 @@ def test_the_longest_prompt_is_read(generator, reference):
 
 
 def test_settings_that_describe_no_distribution_are_named(generator):
-    for sampling in (Sampling(top_p=0.0), Sampling(max_tokens=2, min_tokens=3)):
-        with pytest.raises(EngineError, match=r"`(top_p|min_tokens)` must be"):
+    for sampling in (
+        Sampling(top_p=0.0),
+        Sampling(max_tokens=2, min_tokens=3),
+        Sampling(min_tokens=3, stop_tokens=(-1,)),
+    ):
+        with pytest.raises(EngineError, match=r"`(top_p|min_tokens|stop_tokens)` must be"):
             generator.generate(MANY, sampling)
 
 
@@ -322,6 +336,18 @@ def test_a_model_that_broke_is_told_of_and_not_sampled_from(generator, reference
 
     with pytest.raises(EngineError, match=r"version 7 of .* gives logits that are not finite"):
         generator.generate(MANY, Sampling(temperature, max_tokens=3))
+
+
+def test_a_model_that_broke_is_sampled_from_again_once_it_is_whole(generator, reference, requests):
+    weights = {name: x.float() for name, x in reference.weights().items()}
+    values = "model.layers.0.self_attn.v_proj.weight"
+    generator.load(weights | {values: weights[values] * torch.nan}, version=1)
+    with pytest.raises(EngineError, match="not finite"):
+        generator.generate(MANY, TWENTY)
+
+    generator.load(weights, version=2)
+
+    assert reference.gap(requests, generator.generate(requests, TWENTY)) < EXACT
 
 
 def test_what_is_written_into_lent_tensors_is_sampled_from(generator, reference, requests):

@@ -150,8 +150,9 @@ class HFGenerator:
             RankMissingError: another rank died, or did not come in time.
         """
         self.kept.check(self.spec.path)
-        check_sampling(sampling)
-        check_prompts(requests, sampling, *limits_of(self.model.config))
+        vocabulary, positions = limits_of(self.model.config)
+        check_sampling(sampling, vocabulary)
+        check_prompts(requests, sampling, vocabulary, positions)
         if not any(request.n for request in requests):
             return [[] for _ in requests]
         with self.ranks.together(f"sampling {len(requests)} requests from {self.spec.path}"):

@@ -8,12 +8,17 @@ from flowrl.errors import EngineError
 from flowrl.runtime.engine import Request, Sampling
 
 
-def check_sampling(sampling: Sampling) -> None:
+def check_sampling(sampling: Sampling, vocabulary: int) -> None:
     """Refuse settings that describe no distribution.
+
+    Args:
+        sampling: as it was asked for.
+        vocabulary: how many tokens the model knows.
 
     Raises:
         EngineError: naming the setting, what it must be and what came.
     """
+    known = all(0 <= token < vocabulary for token in sampling.stop_tokens)
     limit = f"between 0 and max_tokens ({sampling.max_tokens})"
     rules = (
         ("temperature", 0 <= sampling.temperature < math.inf, "at least 0"),
@@ -22,6 +27,7 @@ def check_sampling(sampling: Sampling) -> None:
         ("max_tokens", sampling.max_tokens >= 1, "at least 1"),
         ("min_tokens", 0 <= sampling.min_tokens <= sampling.max_tokens, limit),
         ("stop", all(sampling.stop), "strings that are not empty"),
+        ("stop_tokens", known, f"tokens that the model knows, 0 to {vocabulary - 1}"),
     )
     for name, holds, expected in rules:
         if not holds:

@@ -17,10 +17,14 @@ from flowrl.runtime.sampling.refusals import check_sampling
             "`min_tokens` must be between 0 and max_tokens (4); got 5",
         ),
         (Sampling(stop=("a", "")), "`stop` must be strings that are not empty; got ('a', '')"),
+        (
+            Sampling(stop_tokens=(2, 9)),
+            "`stop_tokens` must be tokens that the model knows, 0 to 8; got (2, 9)",
+        ),
     ],
 )
 def test_a_setting_that_describes_no_distribution_is_named(sampling, message):
     with pytest.raises(EngineError) as error:
-        check_sampling(sampling)
+        check_sampling(sampling, vocabulary=9)
 
     assert str(error.value) == message

@@ -23,7 +23,7 @@ from flowrl.runtime.engines.vllm.samples import completion, parameters
 from flowrl.runtime.engines.vllm.shards import shards_of
 from flowrl.runtime.engines.vllm.start import KNOWN, at_once, check_dtype, start
 from flowrl.runtime.engines.vllm.transfer import Transfer
-from flowrl.runtime.engines.vllm.weights import own_tensors, readable, repack_tied
+from flowrl.runtime.engines.vllm.weights import clear_cache, own_tensors, readable, repack_tied
 from flowrl.runtime.engines.vllm.whole import Whole
 from flowrl.runtime.model.models import (
     DTYPES,
@@ -226,14 +226,14 @@ class VLLMGenerator:
                 describes no distribution, or one that vLLM doesn't sample from.
             RankMissingError: another rank died, or did not come in time.
         """
-        check_sampling(sampling)
+        vocabulary, _ = limits_of(self.outline.config)
+        check_sampling(sampling, vocabulary)
         if not KNOWN.samples_at(sampling.temperature):
             raise EngineError(
                 f"vLLM samples at {KNOWN.range}; got {sampling.temperature}",
                 hint='take engine = "hf", or another temperature',
             )
-        config = self.llm.model_config
-        check_prompts(requests, sampling, limits_of(self.outline.config)[0], config.max_model_len)
+        check_prompts(requests, sampling, vocabulary, self.llm.model_config.max_model_len)
         asked = [request for request in requests if request.n]
         stops = Stops(sampling, self.tokenizer)
         groups = iter(self._sample(asked, sampling, stops) if asked else ())
@@ -253,6 +253,7 @@ class VLLMGenerator:
             made = self._run(prompts, asked)
         for request, one in zip(requests, made, strict=True):
             if not all(all(map(isfinite, sample.logprobs.logprobs)) for sample in one.outputs):
+                self.llm.collective_rpc(clear_cache)
                 raise broken(self.spec.path, self.version)
             done = [completion(sample, sampling, stops) for sample in one.outputs]
             yield done * (request.n // len(done))  # greedy ones are all the same
@@ -261,7 +262,9 @@ class VLLMGenerator:
         """Return vLLM's own results; an engine that has failed would wait for ever."""
         self.transfer.check()
         if self.llm.llm_engine.has_unfinished_requests():
-            raise EngineError("vLLM has failed before", hint="start the run again")
+            raise EngineError(
+                "vLLM failed before, or was interrupted, as it sampled", hint="start the run again"
+            )
         work_in(self.scratch)
         adapter = self.adapters.ready()
         what = f"sampling {len(prompts)} requests from {self.spec.path}"

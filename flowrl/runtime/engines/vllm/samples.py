@@ -40,7 +40,7 @@ def completion(made: Any, sampling: Sampling, stops: Stops) -> Completion:
     if not sampling.temperature:
         logprobs = [0.0] * len(tokens)
     count = sampling.min_tokens
-    if sampling.stop and 0 < count < len(tokens):
+    if sampling.stop and 0 < count <= len(tokens):
         tail = torch.tensor([tokens[max(0, count - stops.window - 1) : count]])
         if stops.reached(tail, count).item():
             return Completion(tokens[:count], logprobs[:count], truncated=False)

@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils import _pytree as pytree
 
 from flowrl.errors import EngineError
 from flowrl.runtime.known_engines import FACTS
@@ -86,3 +87,14 @@ def repack_tied(model: Any) -> None:
     for tied in holders.values():
         for module in tied[1:]:
             module.quant_method.process_weights_after_loading(module)
+
+
+@torch.inference_mode()
+def clear_cache(worker: Any) -> None:
+    """Let a worker's key-value cache be 0.
+
+    Of a page that isn't full, attention takes the rest times 0: what broken weights have left
+    there, if it is not a number, would break what good ones sample.
+    """
+    for part in pytree.tree_leaves(worker.model_runner.kv_caches):
+        part.zero_()

@@ -124,7 +124,7 @@ vLLM failed: ValueError: out of luck
 help: if it lacks memory, lower `gpu_memory_utilization` or `sequences_per_block`; engine = "hf" samples without it\
 """,
             """\
-vLLM has failed before
+vLLM failed before, or was interrupted, as it sampled
 help: start the run again\
 """,
         ]

@@ -1,5 +1,6 @@
 """Samples that are held back until they are finished are those that vLLM makes by itself."""
 
+from importlib import import_module
 from importlib.util import find_spec
 
 import pytest
@@ -48,6 +49,18 @@ def as_vllm_gives_them(generator, monkeypatch, *asked):
         return generator.generate(*asked)
 
 
+def scheduled(ahead, monkeypatch):
+    """Have vLLM schedule a step while the one before it runs, as on GPUs, or when it has ended."""
+    platform = import_module("vllm.platforms").current_platform
+    given = platform.check_and_update_config
+
+    def chosen(config):
+        given(config)
+        config.scheduler_config.async_scheduling = ahead
+
+    monkeypatch.setattr(type(platform), "check_and_update_config", staticmethod(chosen))
+
+
 @pytest.mark.parametrize(
     "sampling",
     [
@@ -84,7 +97,9 @@ def test_with_stop_strings_it_reads_each_token(generator, monkeypatch):
     assert sum(map(len, read)) == sum(len(one.tokens) for group in found for one in group)
 
 
-def test_one_that_is_put_off_and_begun_again_is_whole(spec, generator, monkeypatch):
+@pytest.mark.parametrize("ahead", [False, True])
+def test_one_that_is_put_off_and_begun_again_is_whole(spec, generator, monkeypatch, ahead):
+    scheduled(ahead, monkeypatch)
     scarce = VLLMGenerator(spec, make_tokenizer(), kv_cache_gib=0.002, max_model_len=500)
     put_off = spied(monkeypatch, scheduler_of(scarce), "_preempt_request")
     many, sampling = [Request([1, 5, 9], seed=0, n=16)], Sampling(max_tokens=300, min_tokens=290)
@@ -92,6 +107,7 @@ def test_one_that_is_put_off_and_begun_again_is_whole(spec, generator, monkeypat
     (found,) = scarce.generate(many, sampling)
     (expected,) = generator.generate(many, sampling)
 
+    assert scarce.llm.llm_engine.vllm_config.scheduler_config.async_scheduling is ahead
     assert put_off
     for one, other in zip(found, expected, strict=True):
         assert one.tokens == other.tokens
