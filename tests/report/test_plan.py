@@ -88,7 +88,7 @@ def test_what_does_not_fit_is_refused_with_its_peak_and_the_cheapest_fix():
     assert str(refused.value) == snapshot("""\
 the step doesn't fit on 1xH200: of all placements, the one that lacks least needs 68.2 GB more than the 137.4 GB of host memory a GPU
   in the host memory of 1 GPU: policy.train (1, offload) 106.6 GB, critic.train (1, offload) 99.0 GB
-help: take 2 GPUs (2x1xH200): a step of 258 s\
+help: take 2 GPUs (2x1xH200): a step of 296 s\
 """)
 
 

@@ -18,9 +18,9 @@ def logits(rank: Rank, each: int) -> int:
     return round(HELD * tokens * rank.shape.vocab * each / rank.layout.tp)
 
 
-def gathered(layer: float, rank: Rank) -> int:
-    """Return the bytes of two whole layers: one in use, the next on its way."""
-    return round(HELD * 2 * layer * (rank.layout.fsdp > 1))
+def gathered(layer: float, ends: float, rank: Rank) -> int:
+    """Return the bytes of two whole layers, one in use, the next on its way; and of both ends."""
+    return round((HELD * 2 * layer + ends) * (rank.layout.fsdp > 1))
 
 
 def narrow_gradient(rank: Rank) -> int:

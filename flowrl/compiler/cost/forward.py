@@ -7,7 +7,7 @@ import attrs
 from flowrl.compiler.cost.activations import LOGIT_TRAVEL, AdapterWidths, Widths
 from flowrl.compiler.cost.rank import BF16, Rank
 from flowrl.compiler.cost.spent import Spent
-from flowrl.compiler.cost.weights import layer_count
+from flowrl.compiler.cost.weights import end_count, layer_count
 
 BACKWARD, HOOKS = 3.5, 2.3
 """What Python launches for a layer's backward pass, and FSDP's hooks, in forward passes."""
@@ -52,7 +52,7 @@ def score_seconds(sequences: float, rank: Rank) -> Spent:
         return Spent()
     once = forward_pass(batch, rank)
     brought = rank.weight_bytes / rank.host if rank.hosted else 0.0
-    gathers = batch.microbatches * (gather(rank) + brought)
+    gathers = batch.microbatches * (gather(rank, trains=False) + brought)
     network = once.network + exposed(gathers, once.seconds, batch, rank)
     spent = Spent(once.compute, once.memory, network)
     return spent + waits(spent, once, batch, rank, launches_of(rank))
@@ -148,14 +148,30 @@ def layer_gradients(rank: Rank) -> float:
     return rank.settings.gradient_bytes * layer_count(rank.trained, rank.layout)
 
 
-def gather(rank: Rank) -> float:
-    """Return the seconds to gather the weights of all layers for one pass over a microbatch.
+def end_weights(rank: Rank, *, trains: bool) -> float:
+    """Return the bytes of the tables and the head on a rank, once gathered.
+
+    Those that are trained are gathered as they are kept, and narrowed as they are read.
+    """
+    if trains and not rank.adapter:
+        s = rank.settings
+        return max(s.weight_bytes, s.master_bytes) * end_count(rank.shape, rank.layout)
+    return rank.base_bytes(end_count)
+
+
+def end_gradients(rank: Rank) -> float:
+    """Return the bytes of their gradients, before FSDP divides them."""
+    return rank.settings.gradient_bytes * end_count(rank.trained, rank.layout)
+
+
+def gather(rank: Rank, *, trains: bool) -> float:
+    """Return the seconds to gather all weights for one pass over a microbatch.
 
     ZeRO's third stage (Rajbhandari et al. 2019, arXiv:1910.02054, sec. 7.2.2) gathers them for the
     forward and for the backward pass, and sums gradients once.
     """
-    fsdp = rank.along("fsdp")
-    return rank.layers * fsdp.all_gather(layer_weights(rank))
+    fsdp, ends = rank.along("fsdp"), end_weights(rank, trains=trains)
+    return rank.layers * fsdp.all_gather(layer_weights(rank)) + fsdp.all_gather(ends)
 
 
 def exposed(seconds: float, busy: float, batch: Batch, rank: Rank) -> float:

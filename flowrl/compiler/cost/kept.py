@@ -10,7 +10,8 @@ from flowrl.compiler.cost.weights import shard_count
 class Kept:
     """Bytes of a rank's part of a model that trains (ZeRO, arXiv:1910.02054, sec. 3.1).
 
-    Of a model with an adapter, that alone has gradients and moments; it is its own master.
+    Of a model with an adapter, that alone has gradients and moments; it is its own master. So are
+    weights that FSDP divides: it narrows them as they leave.
 
     Attributes:
         weights: those that passes read.
@@ -28,8 +29,10 @@ class Kept:
     def of(cls, rank: Rank) -> "Kept":
         """Return what a trainer keeps on its fullest rank."""
         s, own = rank.settings, shard_count(rank.trained, rank.layout)
-        masters = 0 if rank.adapter else own * s.master_bytes
-        return cls(rank.weight_bytes, own * s.gradient_bytes, masters, own * s.moment_bytes)
+        weights, masters = rank.weight_bytes, 0 if rank.adapter else own * s.master_bytes
+        if masters and rank.layout.fsdp > 1:
+            weights, masters = masters, 0
+        return cls(weights, own * s.gradient_bytes, masters, own * s.moment_bytes)
 
     @property
     def optimizer(self) -> int:

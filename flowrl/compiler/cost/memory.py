@@ -16,7 +16,12 @@ from flowrl.compiler.cost.cache import (
     standing_bytes,
     token_bytes,
 )
-from flowrl.compiler.cost.forward import layer_gradients, layer_weights
+from flowrl.compiler.cost.forward import (
+    end_gradients,
+    end_weights,
+    layer_gradients,
+    layer_weights,
+)
 from flowrl.compiler.cost.kept import Kept, input_bytes
 from flowrl.compiler.cost.rank import Rank
 from flowrl.compiler.cost.weights import shard_count
@@ -45,8 +50,8 @@ class Memory:
         kv_cache: at its peak; or all that an engine reserves.
         engine: context, libraries and graphs: there as long as the process is. Of a trainer, with
             all that an engine keeps beside it which samples for evaluations alone.
-        buffers: logits, and weights that FSDP has gathered, with what the allocator holds for them;
-            or moments that were fetched for a step.
+        buffers: logits, and weights and gradients that FSDP has whole, with what the allocator
+            holds for them; or moments that were fetched for a step.
         waiting: in host memory, whoever works; on no GPU.
         fixed: of the weights, those that nothing brings anew: the base of an adapter.
         reserved: of the KV cache, what an engine that doesn't sleep has while others work.
@@ -137,14 +142,15 @@ def memory(
 def _training(rank: Rank) -> Memory:
     """What is kept, and on top of it what passes take; or at a step, the moments fetched for it."""
     kept, (inside, waiting) = Kept.of(rank), _activations(rank)
-    layers = gathered(layer_weights(rank) + layer_gradients(rank), rank)
+    ends = end_weights(rank, trains=True) + end_gradients(rank)
+    whole = gathered(layer_weights(rank) + layer_gradients(rank), ends, rank)
     passes = Memory(
         weights=kept.weights,
         gradients=kept.gradients,
         optimizer=kept.optimizer,
         activations=inside,
         engine=CONTEXT + _evaluating(rank),
-        buffers=logits(rank, LOGIT_STORED) + layers + narrow_gradient(rank),
+        buffers=logits(rank, LOGIT_STORED) + whole + narrow_gradient(rank),
         waiting=waiting,
     )
     if rank.hosted:
@@ -182,11 +188,12 @@ def _activations(rank: Rank) -> tuple[int, int]:
 
 def _scoring(rank: Rank) -> Memory:
     s = rank.settings
+    whole = gathered(layer_weights(rank), end_weights(rank, trains=False), rank)
     return Memory(
         weights=0 if rank.hosted else rank.weight_bytes,
         activations=round(s.microbatch_tokens * Widths.of(rank.shape, rank.layout).passing),
         engine=CONTEXT,
-        buffers=logits(rank, LOGIT_PASSING) + gathered(layer_weights(rank), rank),
+        buffers=logits(rank, LOGIT_PASSING) + whole,
         waiting=rank.weight_bytes if rank.hosted else 0,
     )
 

@@ -5,6 +5,7 @@ import attrs
 from flowrl.compiler.cost.forward import (
     Batch,
     backward_pass,
+    end_gradients,
     exposed,
     forward_pass,
     gather,
@@ -30,7 +31,7 @@ def update_seconds(sequences: float, passes: int, rank: Rank) -> Spent:
     if rank.settings.checkpointing:
         again = forward_pass(attrs.evolve(batch, targets=0.0), rank)
     work = once * passes + backward_pass(batch, rank) + again
-    gathered = gather(rank) * (passes + 1) + _scatter(rank)
+    gathered = gather(rank, trains=True) * (passes + 1) + _scatter(rank)
     hidden = batch.microbatches * (gathered + streamed_seconds(passes, rank))
     busy = work.compute + work.memory
     sums = _sum_gradients(rank)
@@ -45,7 +46,8 @@ def update_seconds(sequences: float, passes: int, rank: Rank) -> Spent:
 
 def _scatter(rank: Rank) -> float:
     fsdp = rank.along("fsdp")
-    return rank.layers * fsdp.reduce_scatter(layer_gradients(rank))
+    ends = fsdp.reduce_scatter(end_gradients(rank))
+    return rank.layers * fsdp.reduce_scatter(layer_gradients(rank)) + ends
 
 
 def _sum_gradients(rank: Rank) -> float:
@@ -57,11 +59,12 @@ def _sum_gradients(rank: Rank) -> float:
 
 
 def _optimizer(rank: Rank) -> float:
-    """Return the seconds of AdamW: states read and written, gradients read twice and zeroed.
+    """Return the seconds of AdamW: all read and written, gradients read twice and zeroed.
 
     The host's memory is taken to be as fast, for each GPU, as the way to it.
     """
     kept = Kept.of(rank)
-    written = kept.gradients if rank.adapter else kept.weights
-    moved = 2 * kept.optimizer + 3 * kept.gradients + written
+    stepped = kept.gradients if rank.adapter else kept.lasting
+    narrowed = kept.weights if kept.masters else 0
+    moved = 2 * (stepped + kept.moments) + 3 * kept.gradients + narrowed
     return moved / (rank.host if rank.hosted else rank.hbm)

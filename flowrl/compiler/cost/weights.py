@@ -70,10 +70,15 @@ def layer_count(
 
 def shard_count(shape: ModelShape, layout: Layout, *, linear: bool = True) -> int:
     """Return the numbers on the fullest rank: of the first or of the last pipeline stage."""
-    c = counts(shape, linear=linear)
     layers = ceil(shape.layers / layout.pp) * layer_count(shape, layout, linear=linear)
+    return ceil((layers + end_count(shape, layout, linear=linear)) / layout.fsdp)
+
+
+def end_count(shape: ModelShape, layout: Layout, *, linear: bool = True) -> float:
+    """Return the numbers outside the layers of a rank's stage, before FSDP divides them."""
+    c = counts(shape, linear=linear)
     ends = max(c.first, c.last) if layout.pp > 1 else ends_count(shape, linear=linear)
-    return ceil((layers + ends / layout.tp) / layout.fsdp)
+    return ends / layout.tp
 
 
 @cache

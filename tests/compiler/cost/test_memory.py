@@ -40,13 +40,27 @@ def test_a_trained_7b_model_takes_18_bytes_a_parameter():
     assert one.optimizer == 12 * 7_615_616_512  # float32 master, two moments
 
 
-def test_fsdp_divides_all_three_and_gathers_two_layers():
+def test_fsdp_divides_all_three_and_gathers_two_layers_and_the_ends():
     eight = bytes_of(TRAIN, SEVEN, "fsdp8")
     logits = 4096 * 600 / 856 * 152064 * 14  # of responses
-    layer = (SEVEN.count - 2 * 152064 * 3584 - 3584) / 28
+    ends = 2 * 152064 * 3584 + 3584
+    layer = (SEVEN.count - ends) / 28
+    whole = 1.3 * 2 * layer * (2 + 4) + ends * (4 + 4)  # tables travel as they are kept
 
-    assert eight.optimizer == pytest.approx(12 * SEVEN.count / 8, rel=1e-6)
-    assert eight.buffers == pytest.approx(1.3 * (logits + 2 * layer * (2 + 4)), rel=1e-6)
+    assert eight.weights == pytest.approx(4 * SEVEN.count / 8, rel=1e-6)  # and narrow as they leave
+    assert eight.optimizer == pytest.approx(8 * SEVEN.count / 8, rel=1e-6)
+    assert eight.buffers == pytest.approx(1.3 * logits + whole, rel=1e-6)
+
+
+def test_a_divided_scorer_has_the_ends_whole_as_it_holds_them():
+    narrow = bytes_of(SCORE, SEVEN, "fsdp8", table_bytes=4)
+    table, head = (n * 152064 * 3584 for n in (4, 2))
+
+    alone = bytes_of(SCORE, SEVEN, "1", table_bytes=4)
+
+    layer = (alone.weights - table - head - 4 * 3584) / 28
+    whole = 1.3 * 2 * layer + table + head + 4 * 3584
+    assert narrow.buffers - alone.buffers == pytest.approx(whole, rel=1e-6)
 
 
 def test_checkpointed_layers_keep_their_input():
@@ -193,14 +207,14 @@ def test_items_of_ppo_at_7b_on_eight_gpus():
     assert shown == snapshot(
         {
             "policy.train": {
-                "weights": 1.9,
+                "weights": 3.81,
                 "gradients": 3.81,
-                "optimizer": 11.42,
+                "optimizer": 7.62,
                 "activations": 1.8,
                 "engine": 0.6,
-                "buffers": 11.58,
+                "buffers": 20.3,
             },
-            "policy.score": {"weights": 1.9, "activations": 0.65, "engine": 0.6, "buffers": 4.62},
+            "policy.score": {"weights": 1.9, "activations": 0.65, "engine": 0.6, "buffers": 6.8},
             "policy.generate": {"weights": 7.62, "kv_cache": 4.52, "engine": 2.0, "buffers": 0.12},
         }
     )

@@ -101,7 +101,7 @@ def test_what_does_not_fit_is_itemised_with_the_cheapest_fix():
 the step doesn't fit on 8xA100-80G: of all placements, the one that lacks least needs # GB more than the # GB of a GPU
   on 8 GPUs, while policy.train (tp8, offload) works: weights # GB, gradients # GB, optimizer # GB, activations # GB, engine # GB, buffers # GB
   and meanwhile policy.generate (tp4 x dp2, offload) # GB, reward.score (dp8, offload) # GB, reference.score (dp8, offload) # GB, critic.train (tp8, offload) # GB
-help: microbatches of at most 8192 tokens: a step of # s; or microbatches of at most 16384 tokens (# s); or checkpoint activations (# s)\
+help: microbatches of at most 8192 tokens: a step of # s; or checkpoint activations (# s); or microbatches of at most 16384 tokens (# s)\
 """)
 
 
