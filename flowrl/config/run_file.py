@@ -10,6 +10,7 @@ import tomlkit
 
 from flowrl.config.programs import load_program, program_file
 from flowrl.config.rules.contradictions import contradictions
+from flowrl.config.rules.paths import paths_lead
 from flowrl.config.tables.headers import with_homes
 from flowrl.config.tables.hyperparameters import check_hyperparameters
 from flowrl.config.tables.models import ModelTable, RewardModelTable
@@ -154,7 +155,8 @@ def load_run_file(path: str | Path, sets: Iterable[str] = ()) -> RunFile:
         sets: `a.b=value` texts that replace or add keys; a value that isn't TOML is a string.
 
     Raises:
-        RunFileError: an unknown key, a wrong type, or keys that contradict each other.
+        RunFileError: an unknown key, a wrong type, a path that can be none, or keys that
+            contradict each other.
     """
     source = Source.read(Path(path), sets)
     written = _spell_out_rewards(source.tables())
@@ -164,7 +166,8 @@ def load_run_file(path: str | Path, sets: Iterable[str] = ()) -> RunFile:
         tables = structure(Tables, written)
     except Invalid as error:
         raise _invalid(error, source, written) from None
-    if problems := list(contradictions(tables)):
+    folder = source.file.parent.absolute()
+    if problems := [*paths_lead(tables, folder), *contradictions(tables)]:
         raise source.error(problems)
     return RunFile(source=source, written=written, **attrs.asdict(tables, recurse=False))
 

@@ -73,12 +73,13 @@ class Facts:
     def range(self) -> str:
         """The temperatures that it samples at, in words."""
         low, high = self.temperatures
-        return f"temperature 0, and from {low:g} to {high:g}"
+        return f"temperature 0, and from {low:g}" + (f" to {high:g}" if high < inf else "")
 
 
 FACTS: Mapping[str, Facts] = MappingProxyType(
     {
-        "hf": Facts("hf", lends=True, sequences=64),
+        # a lower temperature takes logits out of float32's range
+        "hf": Facts("hf", lends=True, sequences=64, temperatures=(1e-6, inf)),
         "vllm": Facts(
             "vLLM",
             lends=True,

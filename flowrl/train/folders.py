@@ -1,17 +1,21 @@
 """The folders of a run's models, held against what the run does with them, before it starts."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import attrs
 
+from flowrl.config.placement.evaluation import evaluated_role
 from flowrl.config.run_file import RunFile
 from flowrl.data.tokenizer import check_ids, load_tokenizer
 from flowrl.errors import DataError, EngineError
 from flowrl.ir.graph import Graph
+from flowrl.ops.model import Generate
 from flowrl.ops.uses import Uses, uses_of
-from flowrl.runtime.model.models import check_model
+from flowrl.runtime.model.models import check_model, outline
+from flowrl.runtime.sampling.refusals import limits_of
 from flowrl.train.prepare import of_model, role_setup
 
 FEW = 2
@@ -28,7 +32,8 @@ def check_folders(run: RunFile, graph: Graph) -> list[str]:
         graph: its program, after `simplify`: models that nothing reads are left out.
 
     Raises:
-        EngineError: a folder holds no model, or another one than the program reads.
+        EngineError: a folder holds no model, or another one than the program reads, or one without
+            positions for its completions or layers for its adapter.
         DataError: it has no tokenizer, or one with tokens that the model has not.
     """
     return list(_findings(run, graph))
@@ -55,10 +60,42 @@ def _findings(run: RunFile, graph: Graph) -> Iterator[str]:
 
 
 def _rows(run: RunFile, graph: Graph, its: Uses) -> int:
-    """Return the tokens of a model's vocabulary, once its folder is checked."""
-    key, spec = run.model_key(its.role), role_setup(run, graph, its.role).model
+    """Return the tokens of a model's vocabulary, once its folder and its adapter are checked."""
+    spec = role_setup(run, graph, its.role).model
+    with _told(run, run.model_key(its.role)):
+        plain = attrs.evolve(spec, new_head=its.learns, lora=None)
+        rows, positions = limits_of(check_model(plain, its.head))
+    if spec.lora:
+        with _told(run, f"models.{its.role}.lora.targets"):
+            outline(spec)
+    own = any(isinstance(n.op, Generate) and n.op.max_tokens is None for n in its.sampling)
+    if own or its.role == evaluated_role(run, graph):
+        _check_positions(run, its.role, positions)
+    return rows
+
+
+def _check_positions(run: RunFile, role: str, positions: float) -> None:
+    """Refuse completions, or a length of vLLM's, that a model has no positions for."""
+    generate, table = run.engines.role(role).generate, f"engines.{role}.generate"
+    length = generate.vllm and generate.vllm.max_model_len
+    key, most = f"{table}.max_tokens", generate.max_tokens
+    if length and length > positions:
+        key, most = f"{table}.vllm.max_model_len", length
+    elif most < positions:  # a prompt has a token
+        return
+    raise EngineError(
+        f"`{key}` = {most}, and the model of `{role}` has {positions:g} positions, for a prompt "
+        "and its completion",
+        where=run.where(key, run.model_key(role)),
+        hint="sample fewer tokens, or take a model of more positions",
+    )
+
+
+@contextmanager
+def _told(run: RunFile, key: str) -> Iterator[None]:
+    """Tell what is wrong with a model with the key that asks for it."""
     try:
-        return check_model(attrs.evolve(spec, new_head=its.learns), its.head)
+        yield
     except EngineError as error:
         problem = f"`{key}`: {error.problem}"
         raise EngineError(problem, where=run.where(key), hint=error.hint) from error

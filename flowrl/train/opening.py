@@ -12,6 +12,7 @@ from flowrl.config.run_file import RunFile
 from flowrl.data.dataset import Dataset
 from flowrl.data.opening import open_data
 from flowrl.data.spec import DataSpec, RowKind
+from flowrl.errors import RewardError
 from flowrl.ir.program import Kind
 from flowrl.ops.control import SampleUntil
 from flowrl.ops.model import Score
@@ -68,6 +69,7 @@ class RewardOpening:
         folder: where the relative paths of the functions start.
         policy: what follows if one fails.
         samples: how many completions of a training step to write out, and where.
+        lines: of the run file that name each reward.
     """
 
     specs: Mapping[str, RewardSpec | ServerSpec]
@@ -75,6 +77,7 @@ class RewardOpening:
     folder: Path
     policy: Policy
     samples: tuple[int, Path]
+    lines: Mapping[str, str]
 
     @classmethod
     def of(cls, run: RunFile) -> "RewardOpening":
@@ -88,7 +91,8 @@ class RewardOpening:
             for name in called
         }
         samples = (run.log.samples, run.folder / "samples.jsonl")
-        return cls(specs, table.workers, run.resolve("."), table.on_reward_error, samples)
+        lines = {name: run.where(f"reward.{name}") for name in called}
+        return cls(specs, table.workers, run.resolve("."), table.on_reward_error, samples, lines)
 
     def __call__(self) -> OpenRewards:
         """Start the processes that call the functions; see that the servers are there.
@@ -96,7 +100,13 @@ class RewardOpening:
         Raises:
             RewardError: a function can't be found or imported, or a server not be reached.
         """
-        pool = RewardPool(self.specs, workers=self.workers, folder=self.folder)
+        try:
+            pool = RewardPool(self.specs, workers=self.workers, folder=self.folder)
+        except RewardError as error:
+            lines = self.lines.values()
+            raise RewardError(
+                error.problem, where=error.where, made=lines, hint=error.hint
+            ) from error
         plain = score_function(pool, self.policy)
         count, file = self.samples
         training = SampleLog(file, count, plain) if count else plain

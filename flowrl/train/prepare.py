@@ -15,7 +15,7 @@ from flowrl.config.run_file import RunFile
 from flowrl.config.tables.schema import OptimizerSettings
 from flowrl.config.traced import trace_run
 from flowrl.data.tokenizer import load_tokenizer
-from flowrl.errors import DataError
+from flowrl.errors import DataError, EngineError
 from flowrl.ir.graph import Graph
 from flowrl.ir.layout import Layout
 from flowrl.ops.uses import uses_of
@@ -41,7 +41,20 @@ def lower(run: RunFile) -> Lowered:
     lowered = traced.lower(cluster, {role: role_setup(run, read, role) for role in run.roles})
     check_run(run, lowered.graph, traced.program.inputs)
     check_tasks(run)
+    _check_kernels(run, lowered)
     return attrs.evolve(lowered, models=_sharing(run, lowered))
+
+
+def _check_kernels(run: RunFile, lowered: Lowered) -> None:
+    """Refuse kernels of GPUs for a model that is run on a CPU."""
+    for role in uses_of(lowered.graph):
+        wanted, key = run.engines.role(role).train.attention, f"engines.{role}.train.attention"
+        if wanted not in ("auto", "sdpa") and lowered.models[role].model.device == "cpu":
+            raise EngineError(
+                f'`{key}` = "{wanted}" is a kernel of GPUs, and `{role}` is run on a CPU',
+                where=run.where(key),
+                hint='give its pool `gpus`; "auto" takes the fastest kernel that there is',
+            )
 
 
 def _sharing(run: RunFile, lowered: Lowered) -> dict[str, RoleSetup]:

@@ -273,3 +273,54 @@ def test_weights_that_are_pickled_are_read_too(run_of):
 
 def test_a_critic_without_a_head_is_sound(folder):
     assert "are sound" in checked(folder.write("ppo"), ())
+
+
+def test_an_adapter_of_layers_that_the_model_has_not_is_told_with_its_key(folder, model):
+    file = folder.write("sft")
+
+    said = refused(folder, lambda: checked(file, ('models.policy.lora.targets=["nope"]',)))
+
+    assert said == snapshot("""\
+`models.policy.lora.targets`: a LlamaForCausalLM has no linear layers `nope` for adapters
+  --set models.policy.lora.targets=["nope"]
+help: there are down_proj, gate_proj, k_proj, o_proj, q_proj, up_proj, v_proj; targets = "all-linear" takes all but heads\
+""")
+
+
+@pytest.mark.parametrize(
+    ("sets", "said"),
+    [
+        (
+            ("engines.policy.generate.max_tokens=2048",),
+            snapshot("""\
+`engines.policy.generate.max_tokens` = 2048, and the model of `policy` has 2048 positions, for a prompt and its completion
+  --set engines.policy.generate.max_tokens=2048
+"""),
+        ),
+        (
+            (
+                'engines.policy.generate.engine="vllm"',
+                "engines.policy.generate.vllm.max_model_len=4096",
+            ),
+            snapshot("""\
+`engines.policy.generate.vllm.max_model_len` = 4096, and the model of `policy` has 2048 positions, for a prompt and its completion
+  --set engines.policy.generate.vllm.max_model_len=4096
+"""),
+        ),
+    ],
+)
+def test_completions_that_a_model_has_no_positions_for_are_told(sets, said, folder, model):
+    file = folder.write("grpo")
+
+    error = refused(folder, lambda: checked(file, sets))
+
+    assert error.replace(str(model), "MODEL").partition("  run.toml")[0] == said
+
+
+def test_only_evaluations_may_ask_for_too_many_positions_too(folder):
+    scored = '[reward]\nreward = "reward.py:vowels"'
+    file = folder.write("sft", "[eval]\n", reward=scored)
+
+    said = refused(folder, lambda: checked(file, ("engines.policy.generate.max_tokens=9999",)))
+
+    assert "the model of `policy` has 2048 positions" in said

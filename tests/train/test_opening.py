@@ -1,9 +1,9 @@
-"""How long prompts may be in a run: told before a model is loaded."""
+"""Prompts without room, and rewards that are not there, are told before a model is loaded."""
 
 import pytest
 from inline_snapshot import snapshot
 
-from flowrl.errors import DataError
+from flowrl.errors import DataError, RewardError
 
 EVAL = "\n[eval]\nmax_tokens = 7\n[eval.data]\nlimit = 2\n"
 
@@ -33,3 +33,19 @@ help: raise it, or set `max_prompt_tokens = 2` and `on_long_prompt` to "skip" or
 """,
         ]
     )
+
+
+@pytest.mark.parametrize("executor", ["local", "ray"])
+def test_a_reward_that_is_not_there_is_told_with_its_line(executor, folder):
+    with pytest.raises(RewardError) as refused:
+        folder.run(
+            "grpo", f'cluster.executor="{executor}"', reward='[reward]\nreward = "reward.py:none"'
+        )
+
+    assert str(refused.value) == snapshot("""\
+`reward.py` has no function `none`
+  run.toml:18
+   18 | reward = "reward.py:none"
+        ^^^^^^
+help: it has `vowels`\
+""")

@@ -375,3 +375,13 @@ def test_where_a_run_file_is_silent_a_trainer_has_its_own_defaults():
 
     keys = [field.name for field in attrs.fields(OptimizerSettings)]
     assert [getattr(silent, key) for key in keys] == [getattr(trainer, key) for key in keys]
+
+
+def test_a_kernel_of_gpus_for_a_model_on_a_cpu(refused):
+    error = refused("grpo", 'engines.policy.train.attention="flex"', kind=EngineError)
+
+    assert str(error) == snapshot("""\
+`engines.policy.train.attention` = "flex" is a kernel of GPUs, and `policy` is run on a CPU
+  --set engines.policy.train.attention="flex"
+help: give its pool `gpus`; "auto" takes the fastest kernel that there is\
+""")

@@ -2,6 +2,9 @@
 
 from collections.abc import Iterator
 
+from flowrl.compiler.cluster import OTHER_ROLES
+from flowrl.config.placement.cluster import written_cluster
+from flowrl.config.placement.evaluation import evaluated_role
 from flowrl.config.run_file import RunFile
 from flowrl.config.toml.structure import KeyPath, dotted
 from flowrl.ir.graph import Graph
@@ -26,7 +29,7 @@ def inert_keys(run: RunFile, graph: Graph) -> list[str]:
         graph: the program's, simplified.
     """
     found = [*_optimizers(run, graph), *_generators(run, graph), *_rewards(run, graph)]
-    found += [*_offloads(run, graph), *_shards(run), *_seats(run, graph)]
+    found += [*_offloads(run, graph), *_shards(run), *_seats(run, graph), *_pools(run, graph)]
     pools = run.cluster.pools.values()
     placed = any(pool.gpus or pool.residencies for pool in pools)  # a GPU, and who shares on it
     if run.cluster.executor == "local" and pools and not placed:
@@ -91,6 +94,19 @@ def _seats(run: RunFile, graph: Graph) -> Iterator[tuple[KeyPath, str]]:
                 served = {use, "score"} if use == "train" else {use}  # it scores as it trains
                 if use and not served & kinds.get(role, set()):
                     yield ("cluster", "pools", pool, table, name), UNUSED[use].format(role)
+
+
+def _pools(run: RunFile, graph: Graph) -> Iterator[tuple[KeyPath, str]]:
+    """Yield pools of Ray's in which nothing lives; the first one has what none claims."""
+    cluster = written_cluster(run)
+    used = {(role, use) for role, its in uses_of(graph).items() for use in its.kinds}
+    used |= {(other, "") for other in (*OTHER_ROLES, *run.reward.models)}
+    if role := evaluated_role(run, graph):
+        used.add((role, "generate"))
+    homes = {cluster.pool_of(*each) for each in used}
+    for pool in run.cluster.pools if run.cluster.executor == "ray" else ():
+        if pool not in homes:
+            yield ("cluster", "pools", pool), "nothing that the program does lives there"
 
 
 def _roles(graph: Graph, kind: type[ModelOp]) -> set[str]:

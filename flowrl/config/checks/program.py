@@ -7,9 +7,10 @@ from flowrl.compiler.groups import check_groups
 from flowrl.config.checks.adapters import check_adapters
 from flowrl.config.checks.batches import batches
 from flowrl.config.checks.layouts import check_layouts
-from flowrl.config.checks.residency import check_residencies
+from flowrl.config.checks.residency import check_aliases, check_residencies
 from flowrl.config.checks.sampling import check_sampled
 from flowrl.config.placement.cluster import cluster_of
+from flowrl.config.placement.layouts import shape_of
 from flowrl.config.run_file import RunFile
 from flowrl.config.toml.types import as_toml
 from flowrl.errors import RunFileError, nearest
@@ -51,6 +52,8 @@ def check_run(run: RunFile, graph: Graph, inputs: tuple[Input, ...]) -> None:
     cluster.check({*roles, *run.reward.models})
     check_layouts(run)
     check_residencies(run, graph, cluster)
+    if run.cluster.executor == "ray":
+        check_aliases(run, graph, cluster, {role: shape_of(run, role) for role in run.roles})
     check_heads(run, graph)
     check_adapters(run, graph, cluster)
     check_rewards(run, graph)

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from flowrl.compiler.cluster import Cluster
 from flowrl.compiler.shapes import ModelShape
+from flowrl.config.placement.evaluation import evaluated_role
 from flowrl.config.placement.lending import apart, unlent
 from flowrl.config.run_file import RunFile
 from flowrl.errors import RunFileError
@@ -34,7 +35,7 @@ def check_residencies(run: RunFile, graph: Graph, cluster: Cluster) -> None:
 
 
 def check_aliases(
-    run: RunFile, graph: Graph, cluster: Cluster, shapes: Mapping[str, ModelShape]
+    run: RunFile, graph: Graph, cluster: Cluster, shapes: Mapping[str, ModelShape | None]
 ) -> None:
     """Check that weights which are to be those that train can be, wherever a plan puts them.
 
@@ -42,7 +43,7 @@ def check_aliases(
         run: the run file.
         graph: its program.
         cluster: its pools.
-        shapes: of its models, by role.
+        shapes: of its models that the planner knows, by role.
 
     Raises:
         RunFileError: an engine can't lend them, or doesn't sample where and as they are trained.
@@ -56,6 +57,14 @@ def check_aliases(
                 where=_key(run, cluster.pool_of(role, "generate"), role, "generate"),
                 hint="leave it out, and `flowrl plan` chooses one",
             )
+    role = evaluated_role(run, graph)
+    if role and cluster.residency_of(role, "generate") == "alias":
+        raise RunFileError(
+            f"`{role}.generate` can't have the residency `alias`: only evaluations sample from it, "
+            "and their engine has weights of its own",
+            where=_key(run, cluster.pool_of(role, "generate"), role, "generate"),
+            hint="leave it out, or let it be `offload` or `drop`",
+        )
 
 
 def _key(run: RunFile, pool: str, role: str, use: str) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import attrs
 
+from flowrl.config.rules.engines import another_temperature
 from flowrl.config.run_file import RunFile
 from flowrl.errors import RunFileError
 from flowrl.ir.graph import Graph, Node
@@ -74,7 +75,7 @@ def _check_temperature(run: RunFile, role: str, temperature: float, where: str) 
             f'`engines.{role}.generate.engine` = "{table.engine}" samples at {table.facts.range}; '
             f"got {temperature:g}",
             where=where,
-            hint='take another temperature, or `engine = "hf"`',
+            hint=another_temperature(table.engine),
         )
 
 

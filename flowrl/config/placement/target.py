@@ -70,6 +70,9 @@ def constraints_of(
         seats: of the step.
         cluster: the pools.
         evaluated: the role that only evaluations sample from: the pool that does needs no seat.
+
+    Raises:
+        RunFileError: a pool has GPUs and nothing to do with them.
     """
     sharded = {f"{role}.{use}": ("fsdp",) for role in run.engines.divided for use in DIVIDED}
     axes = {**DIVIDED, **sharded, **{f"{role}.generate": WHOLE for role in run.adapted}}
@@ -79,18 +82,26 @@ def constraints_of(
         return Constraints(axes=axes, residencies=residencies)
     layouts = {seat: cluster.layout_of(seat.role, seat.use) for seat in seats}
     pools = {seat: cluster.pool_of(seat.role, seat.use) for seat in seats}
-    idle = cluster.pool_of(evaluated, "generate") if evaluated else ""
+    samples = cluster.pool_of(evaluated, "generate") if evaluated else ""
     return Constraints(
         pools=pools,
-        gpus={
-            pool.name: pool.gpus
-            for pool in cluster.pools
-            if pool.gpus and (pool.name in pools.values() or pool.name != idle)
-        },
+        gpus=_gpus(run, cluster, {*pools.values()}, samples),
         layouts={seat: Layout.parse(text) for seat, text in layouts.items() if text},
         axes=axes,
         residencies=residencies,
     )
+
+
+def _gpus(run: RunFile, cluster: Cluster, taken: set[str], samples: str) -> dict[str, int]:
+    """Return the GPUs of pools that have some; one that has no seat is for evaluations alone."""
+    given = {pool.name: pool.gpus for pool in cluster.pools if pool.gpus}
+    for name in given.keys() - taken - {samples}:
+        raise RunFileError(
+            f"pool `{name}` has GPUs, and no model that the program runs",
+            where=run.where(f"cluster.pools.{name}.gpus"),
+            hint="let it claim a use that the program has, or leave it out",
+        )
+    return {name: count for name, count in given.items() if name in taken}
 
 
 def _at_trainer(seat: Seat, seats: tuple[Seat, ...], cluster: Cluster) -> bool:

@@ -77,7 +77,7 @@ def _model(path: KeyPath, generate: GenerateTable, model: ModelTable) -> Iterato
             (*path, "temperature"),
             f"{engine} samples at {facts.range}; `{dotted((*path, 'temperature'))}` is "
             f"{temperature:g}",
-            hint='take another temperature, or `engine = "hf"`',
+            hint=another_temperature(generate.engine),
             against=((*path, "engine"),),
         )
     if model.lora and model.lora.rank > facts.adapter_rank:
@@ -88,6 +88,11 @@ def _model(path: KeyPath, generate: GenerateTable, model: ModelTable) -> Iterato
             hint='take a lower rank, or `engine = "hf"`',
             against=((*path, "engine"),),
         )
+
+
+def another_temperature(engine: str) -> str:
+    """Return what to do about a temperature that an engine doesn't sample at."""
+    return "take another temperature" + (', or `engine = "hf"`' if engine != "hf" else "")
 
 
 def _stops(path: KeyPath, stop: tuple[str, ...]) -> Iterator[Problem]:

@@ -108,15 +108,15 @@ def load_model(
     return _aligned(model).to(spec.device).eval()
 
 
-def check_model(spec: ModelSpec, head: Head | None = None) -> int:
+def check_model(spec: ModelSpec, head: Head | None = None) -> Any:
     """Check what `load_model` would load from a folder, as far as no number of it needs be read.
 
     Args:
-        spec: what would be loaded, on whichever device.
+        spec: what would be loaded, on whichever device; without its adapter.
         head: as of `load_model`.
 
     Returns:
-        The tokens of its vocabulary, padding included.
+        Its config, as transformers has it.
 
     Raises:
         EngineError: as `load_model`, but for what a forward pass alone would tell.
@@ -130,16 +130,12 @@ def check_model(spec: ModelSpec, head: Head | None = None) -> int:
                 own = type(kind.from_config(config))
             loaded = {"state_dict": saved, "device_map": {"": "meta"}}
             model, report = own.from_pretrained(None, config=config, **loaded, **REPORTED)
-            if spec.lora:
-                add_adapter(model, spec.lora)
-    except EngineError:
-        raise
     except Exception as error:  # what the sizes of a config make torch raise
         raise no_model(spec.path, error) from error
     missing = _missing(model, report, kind, spec.path)
     if missing or (head == "lm+value" and not has_value_head(folder)):
         check_new_head(spec, head)
-    return int(config.get_text_config().vocab_size)
+    return config
 
 
 def _asked(path: str, head: Head) -> tuple[Any, Any]:

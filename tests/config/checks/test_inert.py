@@ -124,3 +124,21 @@ def test_what_an_evaluation_samples_from_may_have_a_residency(load):
     )
 
     assert not [line for line in said(load(pool)) if "pools" in line]
+
+
+def test_a_pool_in_which_nothing_lives_is_said_where_it_takes_workers(load):
+    pools = """
+[cluster.pools.main]
+roles = ["policy.train", "reference.train"]
+[cluster.pools.samples]
+roles = ["policy.generate"]
+[cluster.pools.idle]
+roles = ["reference.generate"]
+"""
+
+    assert said(load(f'[cluster]\nexecutor = "ray"\n{pools}')) == snapshot(
+        [
+            "[reward.exact] changes nothing: the program doesn't score by it (run.toml:15).",
+            "[cluster.pools.idle] changes nothing: nothing that the program does lives there (run.toml:27).",
+        ]
+    )

@@ -3,11 +3,15 @@
 import pytest
 from inline_snapshot import snapshot
 
+from flowrl.compiler.cluster import Cluster
+from flowrl.compiler.simplify import simplify
+from flowrl.config.checks.program import check_run
 from flowrl.config.checks.residency import check_residencies
 from flowrl.config.placement.cluster import cluster_of
 from flowrl.config.planned import plan_run
 from flowrl.config.traced import trace_run
 from flowrl.errors import RunFileError
+from tests.config.conftest import GRPO
 
 MACHINES = """
 [cluster]
@@ -115,3 +119,50 @@ def test_what_keeps_an_alias_from_being_planned_is_said(sets, why, load):
         plan_run(run)
 
     assert error.value.problem == f"`policy.generate` can't have the residency `alias`: {why}"
+
+
+APART = """
+[cluster]
+executor = "ray"
+[cluster.pools.a]
+roles = ["policy.train", "reference"]
+[cluster.pools.b]
+roles = ["policy.generate"]
+residencies = { "policy.generate" = "alias" }
+"""
+
+
+def check(run):
+    traced = trace_run(run)
+    check_run(run, simplify(traced.graph, Cluster()), traced.program.inputs)
+
+
+def test_an_alias_in_another_pool_is_refused_before_it_is_planned(load):
+    text = GRPO.replace("exact =", "reward =")
+
+    with pytest.raises(RunFileError) as error:
+        check(load(APART, text=text))
+
+    assert str(error.value) == snapshot("""\
+`policy.generate` can't have the residency `alias`: pool `a` trains it, pool `b` samples from it
+  run.toml:27
+   27 | residencies = { "policy.generate" = "alias" }
+                         ^^^^^^^^^^^^^^^
+help: leave it out, and `flowrl plan` chooses one\
+""")
+
+
+def test_an_engine_that_only_evaluations_use_has_no_alias(load):
+    text = GRPO.replace("exact =", "reward =").replace('"grpo"\nsamples = 4', '"dpo"')
+    pool = '[eval]\n[cluster]\nexecutor = "ray"\n' + MACHINES.partition('H100"\n')[2]
+
+    with pytest.raises(RunFileError) as error:
+        check(load(pool, text=text))
+
+    assert str(error.value) == snapshot("""\
+`policy.generate` can't have the residency `alias`: only evaluations sample from it, and their engine has weights of its own
+  run.toml:25
+   25 | residencies = { "policy.generate" = "alias" }
+                         ^^^^^^^^^^^^^^^
+help: leave it out, or let it be `offload` or `drop`\
+""")

@@ -197,3 +197,20 @@ def test_more_tokens_at_least_than_at_most(error_of):
    20 | [engines.policy.generate]
                         ^^^^^^^^\
 """)
+
+
+def test_a_temperature_that_takes_logits_out_of_their_range(error_of, load):
+    engine = "[engines.policy.generate]\n"
+
+    assert error_of(engine + "temperature = 1e-9\n") == snapshot("""\
+`engines.policy.generate.engine` = "hf" samples at temperature 0, and from 1e-06; `engines.policy.generate.temperature` is 1e-09
+  run.toml:21
+   21 | temperature = 1e-9
+        ^^^^^^^^^^^
+  run.toml:20
+   20 | [engines.policy.generate]
+                        ^^^^^^^^
+help: take another temperature\
+""")
+    for fine in ("0", "1e-6", "1e30"):
+        load(engine + f"temperature = {fine}\n")

@@ -1,0 +1,45 @@
+"""Texts that can be no path are told with their line, before anything looks there."""
+
+import pytest
+from inline_snapshot import snapshot
+
+LONG = "a" * 300
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["program.file", "models.policy.path", "train.folder", "data.source"],
+)
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (LONG + ".py", "File name too long"),
+        ("~nobody-of-this-name/x.py", "Could not determine home directory."),
+        ("a\\u0000b.py", "embedded null byte"),
+    ],
+)
+def test_what_can_be_no_path_is_told_by_its_key(key, text, why, error_of):
+    said = error_of("", f'{key}="{text}"')
+
+    assert said.splitlines()[0] == f"`{key}` can't be looked up: {why}"
+
+
+def test_a_function_of_a_file_that_can_be_none_is_told_too(error_of):
+    said = error_of("", f'reward.exact="{LONG}.py:exact"')
+
+    assert said.startswith("`reward.exact.function` can't be looked up: File name too long\n")
+
+
+def test_it_is_told_with_its_line(error_of):
+    assert error_of('[workload]\nprofile = "~nobody-of-this-name/p.json"\n') == snapshot("""\
+`workload.profile` can't be looked up: Could not determine home directory.
+  run.toml:21
+   21 | profile = "~nobody-of-this-name/p.json"
+        ^^^^^^^\
+""")
+
+
+def test_a_file_in_the_way_of_a_path_is_left_to_who_reads_it(load, tmp_path):
+    (tmp_path / "model").write_text("")
+
+    assert load("", 'models.policy.path="model/inside"').models["policy"].path == "model/inside"
