@@ -62,6 +62,13 @@ def altered_on_the_way():
     PATCH.setattr(Transfer, "take", after)
 
 
+def stale_cache():
+    """Let vLLM find what it has cached, whatever weights that was of."""
+    from flowrl.runtime.engines.vllm.generator import VLLMGenerator
+
+    PATCH.setattr(VLLMGenerator, "loads", property(lambda _: 0, lambda *_: None), raising=False)
+
+
 def stale_adapter():
     """Let vLLM stay with the first adapter that it was given."""
     from flowrl.runtime.engines.vllm.adapter import Adapters

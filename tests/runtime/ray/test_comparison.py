@@ -7,7 +7,7 @@ from inline_snapshot import snapshot
 
 from flowrl.errors import EngineError
 from tests.runtime.ray import faults
-from tests.runtime.ray.conftest import POOLS, RANKS
+from tests.runtime.ray.conftest import POOLS, RANKS, REPLICAS
 from tests.train.conftest import Folder, make_tokenizer
 from tests.train.test_cases import FAST
 
@@ -85,12 +85,25 @@ def test_an_altered_weight_of_a_workers_vllm_stops_the_run(tmp_path, wide, fault
 
 
 @here
-def test_a_weight_that_changes_between_a_reshard_and_vllm_stops_the_run(tmp_path, wide, faulty):
+@pytest.mark.parametrize("added", [LAID_OUT, REPLICAS], ids=["to replicas", "from replicas"])
+def test_a_weight_that_changes_from_a_reshard_to_vllm_stops_the_run(tmp_path, wide, faulty, added):
     faulty(faults.altered_on_the_way)
 
-    assert stopped(Folder(tmp_path, wide), *VLLM, added=LAID_OUT) == snapshot(
+    assert stopped(Folder(tmp_path, wide), *VLLM, added=added) == snapshot(
         (
             "reshard: `policy` is not sampled with the weights that train: `model.norm.weight` differs in 1 of 64 numbers",
+            [1],
+        )
+    )
+
+
+@here
+def test_a_cache_that_outlives_its_weights_in_a_workers_vllm_stops_the_run(tmp_path, wide, faulty):
+    faulty(faults.stale_cache)
+
+    assert stopped(Folder(tmp_path, wide), *VLLM, added=COPIED) == snapshot(
+        (
+            "generate: `policy` was sampled with other weights and a cache of the same version, 0: what it had cached before is found still",
             [1],
         )
     )
