@@ -10,6 +10,7 @@ from flowrl.config.checks.inert import inert_keys
 from flowrl.config.checks.program import check_inputs, check_run
 from flowrl.config.placement.bases import shared_bases
 from flowrl.config.placement.cluster import cluster_of
+from flowrl.config.placement.evaluation import judges_of
 from flowrl.config.placement.placed import Placed
 from flowrl.config.placement.weights import sync_sentences
 from flowrl.config.run_file import RunFile, load_run_file
@@ -67,7 +68,8 @@ def _run_file(given: str, sets: Sequence[str]) -> list[str]:
 
 def _models(run: RunFile, graph: Graph) -> Iterator[str]:
     """Check the models' folders; yield a sentence for each that is odd, or that isn't here."""
-    paths = {role: run.roles[role].path for role in uses_of(graph)}
+    read = (*uses_of(graph), *judges_of(run, graph))
+    paths = {role: run.roles[role].path for role in read}
     here = {role for role, path in paths.items() if run.resolve(path).exists()}
     if here:
         from flowrl.train.folders import check_folders  # transformers takes seconds

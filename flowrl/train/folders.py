@@ -7,13 +7,13 @@ from typing import Any
 
 import attrs
 
-from flowrl.config.placement.evaluation import evaluated_role
+from flowrl.config.placement.evaluation import evaluated_role, judges_of
 from flowrl.config.run_file import RunFile
 from flowrl.data.tokenizer import check_ids, load_tokenizer
 from flowrl.errors import DataError, EngineError
 from flowrl.ir.graph import Graph
 from flowrl.ops.model import Generate
-from flowrl.ops.uses import Uses, uses_of
+from flowrl.ops.uses import Uses, tokenizing_role, uses_of
 from flowrl.runtime.model.models import check_model, outline
 from flowrl.runtime.sampling.refusals import limits_of
 from flowrl.train.prepare import of_model, role_setup
@@ -41,7 +41,7 @@ def check_folders(run: RunFile, graph: Graph) -> list[str]:
 
 def _findings(run: RunFile, graph: Graph) -> Iterator[str]:
     tokenizers: dict[Path, Any] = {}
-    for role, its in uses_of(graph).items():
+    for role, its in (uses_of(graph) | judges_of(run, graph)).items():
         folder = run.resolve(run.roles[role].path)
         if not folder.exists():
             continue
@@ -70,25 +70,26 @@ def _rows(run: RunFile, graph: Graph, its: Uses) -> int:
             outline(spec)
     own = any(isinstance(n.op, Generate) and n.op.max_tokens is None for n in its.sampling)
     if own or its.role == evaluated_role(run, graph):
-        _check_positions(run, its.role, positions)
+        _check_positions(run, graph, its.role, positions)
     return rows
 
 
-def _check_positions(run: RunFile, role: str, positions: float) -> None:
+def _check_positions(run: RunFile, graph: Graph, role: str, positions: float) -> None:
     """Refuse completions, or a length of vLLM's, that a model has no positions for."""
     generate, table = run.engines.role(role).generate, f"engines.{role}.generate"
-    length = generate.vllm and generate.vllm.max_model_len
-    key, most = f"{table}.max_tokens", generate.max_tokens
-    if length and length > positions:
-        key, most = f"{table}.vllm.max_model_len", length
-    elif most < positions:  # a prompt has a token
-        return
-    raise EngineError(
-        f"`{key}` = {most}, and the model of `{role}` has {positions:g} positions, for a prompt "
-        "and its completion",
-        where=run.where(key, run.model_key(role)),
-        hint="sample fewer tokens, or take a model of more positions",
-    )
+    most = {f"{table}.max_tokens": generate.max_tokens + 1}  # a prompt has a token
+    if generate.vllm and generate.vllm.max_model_len:
+        most[f"{table}.vllm.max_model_len"] = generate.vllm.max_model_len
+    if run.eval and run.eval.max_tokens and role == tokenizing_role(graph):
+        most["eval.max_tokens"] = run.eval.max_tokens + 1
+    for key, tokens in most.items():
+        if tokens > positions:
+            raise EngineError(
+                f"`{key}` takes {tokens} positions, prompt and completion, at least; the model of "
+                f"`{role}` has {positions:g}",
+                where=run.where(key, run.model_key(role)),
+                hint="sample fewer tokens, or take a model of more positions",
+            )
 
 
 @contextmanager

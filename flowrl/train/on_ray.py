@@ -1,7 +1,7 @@
 """A run on pools of Ray's workers: what runs where."""
 
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import attrs
@@ -10,6 +10,7 @@ from flowrl.compiler.cluster import Cluster
 from flowrl.config.placement.evaluation import POLICY, evaluation_cluster
 from flowrl.config.run_file import RunFile
 from flowrl.config.tables.cluster import PoolSpec
+from flowrl.errors import EngineError
 from flowrl.ir.layout import Layout
 from flowrl.ops.uses import tokenizing_role
 from flowrl.runtime.pools.job import Job, Loan, ranked_pools
@@ -21,7 +22,8 @@ from flowrl.train.opening import EVALUATION, TRAINING, DataOpening, RewardOpenin
 from flowrl.train.routes import routes_of
 
 
-def pools_of(run: RunFile, cluster: Cluster) -> AbstractContextManager[Pools]:
+@contextmanager
+def pools_of(run: RunFile, cluster: Cluster) -> Iterator[Pools]:
     """Start the workers that `[cluster]` asks for.
 
     Raises:
@@ -30,7 +32,16 @@ def pools_of(run: RunFile, cluster: Cluster) -> AbstractContextManager[Pools]:
     table = run.cluster
     specs = {pool.name: table.pool(pool.name) for pool in cluster.pools}
     sizes = tuple(_size(name, spec) for name, spec in specs.items())
-    return started(RaySpec(sizes, table.address, table.num_gpus, table.worker_output))
+    with ExitStack() as stack:
+        try:
+            asked = RaySpec(sizes, table.address, table.num_gpus, table.worker_output)
+            pools = stack.enter_context(started(asked))
+        except EngineError as error:
+            lines = run.where("cluster.address" if table.address else "cluster.pools")
+            raise EngineError(
+                error.problem, where=error.where, made=[lines], hint=error.hint
+            ) from error
+        yield pools
 
 
 def _size(name: str, spec: PoolSpec) -> PoolSize:

@@ -11,6 +11,7 @@ from safetensors.torch import load_file, save_file
 from flowrl.errors import FlowrlError
 from flowrl.report.check import checked
 from flowrl.train.run import run_file
+from tests.train.conftest import SCORED
 
 WEIGHTS = "model.safetensors"
 
@@ -292,35 +293,49 @@ help: there are down_proj, gate_proj, k_proj, o_proj, q_proj, up_proj, v_proj; t
     [
         (
             ("engines.policy.generate.max_tokens=2048",),
-            snapshot("""\
-`engines.policy.generate.max_tokens` = 2048, and the model of `policy` has 2048 positions, for a prompt and its completion
-  --set engines.policy.generate.max_tokens=2048
-"""),
+            snapshot(
+                "`engines.policy.generate.max_tokens` takes 2049 positions, prompt and completion, at least; the model of `policy` has 2048"
+            ),
         ),
         (
             (
                 'engines.policy.generate.engine="vllm"',
                 "engines.policy.generate.vllm.max_model_len=4096",
             ),
-            snapshot("""\
-`engines.policy.generate.vllm.max_model_len` = 4096, and the model of `policy` has 2048 positions, for a prompt and its completion
-  --set engines.policy.generate.vllm.max_model_len=4096
-"""),
+            snapshot(
+                "`engines.policy.generate.vllm.max_model_len` takes 4096 positions, prompt and completion, at least; the model of `policy` has 2048"
+            ),
+        ),
+        (
+            ('eval={max_tokens=5000, reward="reward"}',),
+            snapshot(
+                "`eval.max_tokens` takes 5001 positions, prompt and completion, at least; the model of `policy` has 2048"
+            ),
         ),
     ],
 )
-def test_completions_that_a_model_has_no_positions_for_are_told(sets, said, folder, model):
+def test_completions_that_a_model_has_no_positions_for_are_told(sets, said, folder):
     file = folder.write("grpo")
 
-    error = refused(folder, lambda: checked(file, sets))
-
-    assert error.replace(str(model), "MODEL").partition("  run.toml")[0] == said
+    assert refused(folder, lambda: checked(file, sets)).partition("\n")[0] == said
 
 
-def test_only_evaluations_may_ask_for_too_many_positions_too(folder):
-    scored = '[reward]\nreward = "reward.py:vowels"'
-    file = folder.write("sft", "[eval]\n", reward=scored)
+def test_an_engine_that_only_evaluations_use_needs_the_positions_too(folder):
+    file = folder.write("sft", "[eval]\n", reward=SCORED)
 
     said = refused(folder, lambda: checked(file, ("engines.policy.generate.max_tokens=9999",)))
 
-    assert "the model of `policy` has 2048 positions" in said
+    assert said.startswith("`engines.policy.generate.max_tokens` takes 10000 positions")
+
+
+def test_a_model_that_only_evaluations_ask_for_rewards_is_checked_too(folder):
+    (folder.path / "judge").mkdir()
+    file = folder.write("sft", "[eval]\n", reward='[reward.quality]\nmodel = "judge"')
+
+    assert refused(folder, lambda: checked(file, ())) == snapshot("""\
+`reward.quality.model`: `judge` has no config.json: it is empty
+  run.toml:17
+   17 | model = "judge"
+        ^^^^^
+help: give a folder with config.json and safetensors, as `save_pretrained` writes it\
+""")

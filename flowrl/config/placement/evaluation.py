@@ -17,7 +17,7 @@ from flowrl.config.traced import trace_evaluation
 from flowrl.errors import RunFileError
 from flowrl.ir.graph import Graph
 from flowrl.ir.layout import Layout
-from flowrl.ops.uses import tokenizing_role, uses_of
+from flowrl.ops.uses import Uses, tokenizing_role, uses_of
 
 POLICY = "policy"
 """What `programs/evaluate.py` calls its model."""
@@ -33,6 +33,21 @@ def evaluated_role(run: RunFile, graph: Graph) -> str:
     role = tokenizing_role(graph)
     alone = run.eval is not None and not uses_of(graph)[role].generates
     return role if alone else ""
+
+
+def judges_of(run: RunFile, graph: Graph) -> dict[str, Uses]:
+    """Return the models that only evaluations ask for rewards, and what is asked of them."""
+    if run.eval is None:
+        return {}
+    asked, read = uses_of(trace_evaluation(run).graph), uses_of(graph)
+    return {role: its for role, its in asked.items() if role != POLICY and role not in read}
+
+
+def evaluation_seats(run: RunFile, graph: Graph) -> set[Seat]:
+    """Return the seats that only evaluations take."""
+    seats = {Seat(role, "score") for role in judges_of(run, graph)}
+    role = evaluated_role(run, graph)
+    return seats | ({Seat(role, "generate")} if role else set())
 
 
 def evaluation_cluster(run: RunFile, graph: Graph, cluster: Cluster) -> Cluster:

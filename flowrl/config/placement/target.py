@@ -58,7 +58,7 @@ def target_of(run: RunFile, graph: Graph) -> Target:
 
 
 def constraints_of(
-    run: RunFile, seats: tuple[Seat, ...], cluster: Cluster, evaluated: str = ""
+    run: RunFile, seats: tuple[Seat, ...], cluster: Cluster, evaluating: Collection[Seat] = ()
 ) -> Constraints:
     """Return what pools decide: who lives where, on how many GPUs, laid out how.
 
@@ -69,7 +69,7 @@ def constraints_of(
         run: the run file.
         seats: of the step.
         cluster: the pools.
-        evaluated: the role that only evaluations sample from: the pool that does needs no seat.
+        evaluating: seats that only evaluations take: their pools need none of the step.
 
     Raises:
         RunFileError: a pool has GPUs and nothing to do with them.
@@ -82,20 +82,22 @@ def constraints_of(
         return Constraints(axes=axes, residencies=residencies)
     layouts = {seat: cluster.layout_of(seat.role, seat.use) for seat in seats}
     pools = {seat: cluster.pool_of(seat.role, seat.use) for seat in seats}
-    samples = cluster.pool_of(evaluated, "generate") if evaluated else ""
     return Constraints(
         pools=pools,
-        gpus=_gpus(run, cluster, {*pools.values()}, samples),
+        gpus=_gpus(run, cluster, {*pools.values()}, evaluating),
         layouts={seat: Layout.parse(text) for seat, text in layouts.items() if text},
         axes=axes,
         residencies=residencies,
     )
 
 
-def _gpus(run: RunFile, cluster: Cluster, taken: set[str], samples: str) -> dict[str, int]:
-    """Return the GPUs of pools that have some; one that has no seat is for evaluations alone."""
+def _gpus(
+    run: RunFile, cluster: Cluster, taken: set[str], evaluating: Collection[Seat]
+) -> dict[str, int]:
+    """Return the GPUs of pools that have some; those without a seat are for evaluations alone."""
     given = {pool.name: pool.gpus for pool in cluster.pools if pool.gpus}
-    for name in given.keys() - taken - {samples}:
+    evaluate = {cluster.pool_of(seat.role, seat.use) for seat in evaluating}
+    for name in given.keys() - taken - evaluate:
         raise RunFileError(
             f"pool `{name}` has GPUs, and no model that the program runs",
             where=run.where(f"cluster.pools.{name}.gpus"),

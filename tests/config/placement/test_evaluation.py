@@ -197,3 +197,11 @@ def test_one_that_a_gpu_can_not_hold_beside_others_is_told(load):
          ^^^^
 help: let a pool of its own claim it, with the executor `ray`, or let it reserve less\
 """)
+
+
+def test_a_pool_of_a_model_that_only_evaluations_ask_needs_no_seat(planned):
+    judged = APART + '[cluster.pools.judges]\ngpus = 1\nroles = ["quality"]\n'
+    machines = 'cluster.machines="3x1xH200"'
+    judge = 'reward={quality={model="Qwen/Qwen2.5-0.5B"}}'
+
+    assert planned(judged, VLLM, machines, judge).evaluation.pool == "samples"
