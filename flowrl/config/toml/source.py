@@ -83,6 +83,7 @@ class Source:
             raise RunFileError(f"can't read the run file `{file}`: {reason}") from error
         except UnicodeDecodeError as error:
             raise RunFileError(f"the run file isn't UTF-8: {error}", where=f"  {file}") from error
+        linecache.checkcache(str(file))  # it may have been edited since an earlier error
         return cls(file, text, tuple(Assignment.parse(each) for each in sets))
 
     def tables(self) -> Table:
@@ -129,7 +130,6 @@ class Source:
         names = [re.escape(key) for key in reversed(path) if isinstance(key, str)]
         marks = (re.search(rf"(?<![\w-]){name}(?![\w-])", text) for name in names)
         start, end = next((mark.span() for mark in marks if mark), (0, 0))
-        linecache.checkcache(str(self.file))  # it may have been edited since an earlier error
         return Location(str(self.file), line, start, end).excerpt()
 
     def _set(self, path: KeyPath) -> Assignment | None:

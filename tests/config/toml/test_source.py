@@ -213,3 +213,16 @@ def test_a_table_that_a_set_made_is_located_at_the_set():
 
     assert source.where(("a", "c")) == "  --set a.c.d=1"
     assert source.where(("a",)) != "  --set a.c.d=1"
+
+
+def test_a_file_that_was_edited_after_an_error_is_shown_as_it_is_now(tmp_path):
+    file = tmp_path / "run.toml"
+    shown = []
+
+    for text in ("top = = 1\n", "top = 1\ntop = 2, 3\n"):
+        file.write_text(text)
+        with pytest.raises(RunFileError) as error:
+            Source.read(file).tables()
+        shown.append(error.value.where.splitlines()[1])
+
+    assert shown == ["    1 | top = = 1", "    2 | top = 2, 3"]
