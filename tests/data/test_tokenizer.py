@@ -3,7 +3,7 @@ import json
 import pytest
 from inline_snapshot import snapshot
 
-from flowrl.data.tokenizer import PROBE, load_tokenizer
+from flowrl.data.tokenizer import PROBE, check_ids, load_tokenizer
 from flowrl.errors import DataError
 from tests.data.conftest import make_tokenizer
 
@@ -59,3 +59,21 @@ def test_without_the_hub_an_unknown_name_is_refused_at_once(monkeypatch):
 there is no such folder, and no such model on the hub: it is not in the cache, and HF_HUB_OFFLINE is set
 flowrl/nosuch\
 """)
+
+
+def test_ids_beyond_a_models_tokens_are_refused_where_runs_write_them():
+    made = make_tokenizer()
+    rows = len(made)
+
+    made.add_tokens(["<image>"])  # no run writes it
+    check_ids(made, rows)
+
+    made.chat_template = "{{ messages }}<image>"
+    with pytest.raises(DataError) as caught:
+        check_ids(made, rows)
+    assert str(caught.value).partition("\n")[0] == (
+        f"the tokenizer has ids up to {rows}, and the model {rows} tokens: it can't read "
+        f"`<image>`, {rows}"
+    )
+    with pytest.raises(DataError):
+        check_ids(make_tokenizer(), rows - 1)

@@ -9,7 +9,8 @@ from safetensors import safe_open
 
 from flowrl.errors import EngineError
 from flowrl.runtime.model.heads import head_module
-from flowrl.runtime.model.models import ModelSpec, load_model, weights_of
+from flowrl.runtime.model.models import ModelSpec, check_model, load_model, weights_of
+from tests.runtime.conftest import VOCAB
 
 
 @pytest.mark.parametrize("head", ["value", "reward", "token_reward"])
@@ -162,3 +163,22 @@ def test_a_type_without_any_classifier_is_refused(model_folder):
 `FOLDER` is of type granite, of which transformers has no classifier: it can have no value head
 help: take a model of another type; a policy is its own critic with `head = "lm+value"`\
 """)
+
+
+@pytest.mark.parametrize("head", ["lm", "lm+value", "value", "reward"])
+@pytest.mark.parametrize("architecture", ["llama", "qwen2", "gemma2", "gpt2", "gpt_neox", "bloom"])
+def test_what_loads_is_found_sound_without_its_numbers(model_folder, architecture, head):
+    spec = ModelSpec(model_folder(architecture))
+
+    load_model(spec, head)
+
+    assert check_model(spec, head).get_text_config().vocab_size == VOCAB
+
+
+def test_a_head_that_nothing_trains_is_missed_without_the_numbers(model_folder, tmp_path):
+    bare = ModelSpec(model_folder("llama"), "reward", new_head=False)
+    load_model(ModelSpec(model_folder("llama"), "reward")).save_pretrained(tmp_path)
+
+    check_model(ModelSpec(str(tmp_path), "reward", new_head=False))
+    with pytest.raises(EngineError, match="has no reward head, and nothing here trains one"):
+        check_model(bare)
