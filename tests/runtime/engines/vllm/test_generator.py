@@ -132,6 +132,22 @@ help: start the run again\
 
 
 @here
+def test_an_engine_that_was_interrupted_says_so_and_is_not_waited_for(spec, monkeypatch):
+    stopped = start(spec)
+    core = stopped.llm.llm_engine.engine_core.engine_core
+
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(core.model_executor, "sample_tokens", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        stopped.generate(ONE, Sampling(max_tokens=3))
+
+    with pytest.raises(EngineError, match="vLLM failed before, or was interrupted"):
+        stopped.generate(ONE, Sampling(max_tokens=3))
+
+
+@here
 def test_two_engines_of_a_process_share_no_tables_and_no_scratch_memory(spec, generator):
     workspace = import_module("vllm.v1.worker.workspace")
     workspace.init_workspace_manager(torch.device("cpu"))
