@@ -8,6 +8,7 @@ import attrs
 from flowrl.errors import DataError, nearest
 
 SKIP_HINT = 'correct the row, or set `on_bad_row = "skip"` to leave such rows out'
+READER_HINT = f"a reward reads `prompts`, `completions` and columns by name; {SKIP_HINT}"
 KEY_HINT = f"name a column that the rows have, as `prompt_key` does; {SKIP_HINT}"
 
 
@@ -54,13 +55,13 @@ class Record:
         if value is not None:
             return value
         if column in self.columns:
-            problem = f"column `{column}` has no value"
+            problem, hint = f"column `{column}` has no value", SKIP_HINT
         else:
-            found = ", ".join(f"`{name}`" for name in self.columns)
+            found = ", ".join(f"`{name}`" for name in self.columns) or "no columns"
             close = nearest(column, self.columns)
-            problem = f"column `{column}` is missing{close}; the row has {found or 'no columns'}"
+            problem = f"column `{column}` is missing{close}; the row has {found}"
+            hint = READER_HINT if reader else KEY_HINT
         read = f"; {reader} needs it" if reader else ""
-        hint = SKIP_HINT if reader or column in self.columns else KEY_HINT
         raise RowError("missing column", problem + read, where=self.where, hint=hint)
 
     def text(self, column: str) -> str:

@@ -18,6 +18,9 @@ HEAD = (
     *("op", "of", "pool", "predicted", "measured", "ratio"),
     *("bytes: predicted", "measured", "memory: predicted", "measured"),
 )
+UNPREDICTED = {0: "op", 1: "of", 2: "pool", 4: "seconds", 7: "bytes", 9: "memory"}
+"""The columns that say something where no plan does, and their names there."""
+
 LEAST = 0.01
 """The share of a step above which an op that no plan predicts has a line of its own, as have
 moves of weights."""
@@ -85,8 +88,11 @@ def _lines(folder: Path) -> Iterator[str]:
     if others:
         rows.append(_row(_together(others), Predicted()))
     rows.append(_row(whole, predicted.get("", Predicted())))
-    yield from table([HEAD, *rows], right=range(3, len(HEAD)))
-    if plan.forecast:
+    if not plan.forecast:
+        rows = [tuple(row[column] for column in UNPREDICTED) for row in rows]
+        yield from table([tuple(UNPREDICTED.values()), *rows], right=range(3, len(UNPREDICTED)))
+    else:
+        yield from table([HEAD, *rows], right=range(3, len(HEAD)))
         yield from _lengths(folder, plan.forecast["tasks"])
 
 

@@ -1,11 +1,14 @@
 """One call of a reward function, and the check of the scores that it or a server gives."""
 
+import asyncio
+import inspect
 import math
 import numbers
 import reprlib
 import traceback
 from collections.abc import Callable, Mapping
 from decimal import Decimal
+from pathlib import Path
 from typing import Any, Literal
 
 import attrs
@@ -31,7 +34,8 @@ blame for, and one that none is; an answer without scores, and a judge's without
 LONGEST_TEXT = 500
 """Characters of an exception's or an answer's text that are told."""
 
-IMPORTER = user_file.__file__
+CALLERS = (user_file.__file__, str(Path(asyncio.__file__).parent))
+"""What stands between a call and the function's own lines."""
 
 
 @attrs.frozen
@@ -48,9 +52,13 @@ Reply = list[float | Fault] | Fault
 
 
 def call(function: Callable[..., Any], arguments: Mapping[str, Any], count: int) -> Reply:
-    """Score `count` completions in one call. Whatever the function does, a reply comes back."""
+    """Score `count` completions in one call. Whatever the function does, a reply comes back.
+
+    What `async def` gives is run to its end.
+    """
     try:
-        return checked(function(**arguments), count)
+        result = function(**arguments)
+        return checked(asyncio.run(result) if inspect.iscoroutine(result) else result, count)
     except (Exception, SystemExit) as error:
         return Fault("exception", f"raised {described(error)}", raised_at(error))
 
@@ -86,7 +94,9 @@ def shortened(text: str) -> str:
 def raised_at(error: BaseException) -> str:
     """Return an excerpt of the innermost line in the file that was called, if any was reached."""
     after = traceback.extract_tb(error.__traceback__)[1:]
-    frames = [f for f in after if "importlib" not in f.filename and f.filename != IMPORTER]
+    frames = [
+        f for f in after if "importlib" not in f.filename and not f.filename.startswith(CALLERS)
+    ]
     own = [frame for frame in frames if frame.filename == frames[0].filename]
     return Location.of_frame(own[-1]).excerpt() if own else ""
 

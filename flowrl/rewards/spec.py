@@ -21,6 +21,7 @@ class RewardSpec:
 
     A function is `f(prompts, completions, **columns) -> list[float]`: texts, and the rows'
     columns, as lists of equal length; arguments are passed by name, and only those it takes.
+    It may be an `async def`.
     """
 
     function: Function | Mapping[str, Function] = attrs.field()

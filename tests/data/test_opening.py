@@ -26,7 +26,7 @@ def test_no_column_that_the_reward_needs_is_an_error_at_opening(opened, written)
     assert str(caught.value) == snapshot("""\
 column `answer` is missing (did you mean `answers`?); the row has `prompt`, `answers`; the reward `exact` needs it
 a.jsonl:1
-help: correct the row, or set `on_bad_row = "skip"` to leave such rows out\
+help: a reward reads `prompts`, `completions` and columns by name; correct the row, or set `on_bad_row = "skip"` to leave such rows out\
 """)
 
 

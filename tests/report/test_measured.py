@@ -77,13 +77,13 @@ responses have 5.0 tokens on average: `[workload] response_tokens` is what plans
 def test_without_a_plan_all_that_takes_long_is_shown(written):
     assert measured_text(written(1.0, forecast={})) == snapshot("""\
 grpo: medians of 1 step, nothing is predicted
-op  of               pool     predicted  measured  ratio  bytes: predicted  measured  memory: predicted  measured
-%0  generate policy  rollout          -    2.00 s      -                 -         -                  -    1.5 GB
-%1  score            data             -    0.50 s      -                 -         -                  -         -
-%2  transfer policy  rollout          -      1 ms      -                 -      1 kB                  -         -
-%4  logprobs policy  train            -    0.25 s      -                 -         -                  -      2 GB
-    2 other ops                       -   0.02 ms      -                 -         -                  -         -
-    step                              -    3.00 s      -                 -      1 kB                  -      2 GB\
+op  of               pool     seconds  bytes  memory
+%0  generate policy  rollout   2.00 s      -  1.5 GB
+%1  score            data      0.50 s      -       -
+%2  transfer policy  rollout     1 ms   1 kB       -
+%4  logprobs policy  train     0.25 s      -    2 GB
+    2 other ops               0.02 ms      -       -
+    step                       3.00 s   1 kB    2 GB\
 """)
 
 
@@ -97,14 +97,14 @@ def test_rows_that_move_are_among_the_other_ops_unless_they_take_long(written):
 
     assert measured_text(path) == snapshot("""\
 grpo: medians of 1 step, nothing is predicted
-op  of               pool     predicted  measured  ratio  bytes: predicted  measured  memory: predicted  measured
-%0  generate policy  rollout          -    2.00 s      -                 -         -                  -    1.5 GB
-%1  score            data             -    0.50 s      -                 -         -                  -         -
-%2  transfer policy  rollout          -      1 ms      -                 -      1 kB                  -         -
-%4  logprobs policy  train            -    0.25 s      -                 -         -                  -      2 GB
-%8  transfer         train            -    0.10 s      -                 -     900 B                  -         -
-    4 other ops                       -      3 ms      -                 -     100 B                  -         -
-    step                              -    3.00 s      -                 -      1 kB                  -      2 GB\
+op  of               pool     seconds  bytes  memory
+%0  generate policy  rollout   2.00 s      -  1.5 GB
+%1  score            data      0.50 s      -       -
+%2  transfer policy  rollout     1 ms   1 kB       -
+%4  logprobs policy  train     0.25 s      -    2 GB
+%8  transfer         train     0.10 s  900 B       -
+    4 other ops                  3 ms  100 B       -
+    step                       3.00 s   1 kB    2 GB\
 """)
 
 

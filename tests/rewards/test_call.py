@@ -1,3 +1,4 @@
+import asyncio
 import math
 from decimal import Decimal
 from fractions import Fraction
@@ -89,6 +90,28 @@ def test_an_exception_is_told_with_its_type_text_and_line():
     assert (reply.kind, reply.text) == snapshot(("exception", "raised KeyError: 'x7'"))
     assert "test_call.py:" in reply.source
     assert "return [{}[c] for c in completions]" in reply.source
+
+
+def test_an_async_function_is_run_to_its_end():
+    async def reward(completions):
+        return await asyncio.gather(*map(length, completions))
+
+    async def length(completion):
+        await asyncio.sleep(0)
+        return len(completion)
+
+    assert call(reward, {"completions": ["a", "abc"]}, 2) == [1.0, 3.0]
+
+
+def test_an_exception_of_an_async_function_is_told_with_its_line():
+    async def reward(completions):
+        await asyncio.sleep(0)
+        raise ValueError("x7")
+
+    reply = call(reward, {"completions": ["a"]}, 1)
+
+    assert reply.text == "raised ValueError: x7"
+    assert 'raise ValueError("x7")' in reply.source
 
 
 def test_a_long_text_of_an_exception_is_cut():

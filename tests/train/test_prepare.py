@@ -211,7 +211,7 @@ def test_a_column_that_no_row_has(folder, refused):
     assert refused("grpo", kind=DataError) == snapshot("""\
 column `answer` is missing; the row has `prompt`; the reward `reward` needs it
 train.jsonl:1
-help: correct the row, or set `on_bad_row = "skip"` to leave such rows out\
+help: a reward reads `prompts`, `completions` and columns by name; correct the row, or set `on_bad_row = "skip"` to leave such rows out\
 """)
 
 
@@ -223,7 +223,7 @@ def test_a_column_that_one_row_lacks(folder, refused):
     assert refused("grpo", kind=DataError) == snapshot("""\
 column `answer` is missing; the row has `prompt`, `completion`, `chosen`, `rejected`; the reward `reward` needs it
 train.jsonl:13
-help: correct the row, or set `on_bad_row = "skip"` to leave such rows out\
+help: a reward reads `prompts`, `completions` and columns by name; correct the row, or set `on_bad_row = "skip"` to leave such rows out\
 """)
 
 
@@ -246,7 +246,7 @@ def test_held_out_rows_that_lack_a_column_of_the_training_rows(folder, refused):
     assert refused("grpo", kind=DataError, added=added) == snapshot("""\
 column `answer` is missing; the row has `prompt`; the reward `reward` needs it
 heldout.jsonl:1
-help: correct the row, or set `on_bad_row = "skip"` to leave such rows out\
+help: a reward reads `prompts`, `completions` and columns by name; correct the row, or set `on_bad_row = "skip"` to leave such rows out\
 """)
 
 
