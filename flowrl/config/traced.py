@@ -13,6 +13,9 @@ from flowrl.ops.model import PLAIN
 from flowrl.stages import Traced, trace
 from flowrl.user_file import locating
 
+POLICY = "policy"
+"""What `programs/evaluate.py` calls its model."""
+
 
 def trace_run(run: RunFile) -> Traced:
     """Trace the program of a run file, with its hyperparameters and its sampling.

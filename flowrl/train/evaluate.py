@@ -10,7 +10,7 @@ import attrs
 from flowrl.compiler.cluster import Cluster
 from flowrl.config.run_file import RunFile, load_run_file
 from flowrl.config.tables.schema import EvalTable
-from flowrl.config.traced import trace_evaluation
+from flowrl.config.traced import POLICY, trace_evaluation
 from flowrl.data.dataset import Dataset
 from flowrl.data.tokenizer import load_tokenizer
 from flowrl.errors import RunFileError
@@ -77,16 +77,16 @@ def open_evaluation(
         role: the model's, there.
         tokenizers: by the role that they have here.
     """
-    setup = lowered.models["policy"]
+    setup = lowered.models[POLICY]
     host = Host(
         generators={
-            "policy": training.generators.get(role) or load_generator(setup, tokenizers["policy"]),
+            POLICY: training.generators.get(role) or load_generator(setup, tokenizers[POLICY]),
         },
-        sampling={"policy": setup.sampling},
+        sampling={POLICY: setup.sampling},
         decoders=tokenizers,
         score=rewards.score(EVALUATION),
         drop_failed=run.reward.drops_failed,
-        sequences_per_block={"policy": setup.sequences_per_block},
+        sequences_per_block={POLICY: setup.sequences_per_block},
         loaded=training.loaded,
         shared=training.shared,
         seed=seed_of(run),
@@ -96,8 +96,8 @@ def open_evaluation(
 
     def models() -> Mapping[str, Handle]:
         now = training.models[role]
-        policy = Resident("policy", now.engine, now.version)
-        return {n: Handle(m, m.version) for n, m in ({"policy": policy} | host.models).items()}
+        policy = Resident(POLICY, now.engine, now.version)
+        return {n: Handle(m, m.version) for n, m in ({POLICY: policy} | host.models).items()}
 
     assert run.eval is not None
     count = min(data.rows, run.eval.prompts or data.rows)
@@ -114,7 +114,7 @@ def lower_evaluation(
         setup = attrs.evolve(setup, sampling=sampling)
     traced = trace_evaluation(run)
     judges = [spec.name for spec in traced.inputs if spec.name in run.reward.models]
-    models = {"policy": setup} | {name: role_setup(run, traced.graph, name) for name in judges}
+    models = {POLICY: setup} | {name: role_setup(run, traced.graph, name) for name in judges}
     return traced.lower(cluster, models)
 
 
@@ -128,9 +128,9 @@ def evaluation_tokenizers(
         training: the tokenizers of the run, by its roles.
         role: which of these is evaluated.
     """
-    judges = {n: s.model.path for n, s in lowered.models.items() if n != "policy"}
+    judges = {n: s.model.path for n, s in lowered.models.items() if n != POLICY}
     known = {name: training.get(name) or load_tokenizer(path) for name, path in judges.items()}
-    return {"policy": training[role], **known}
+    return {POLICY: training[role], **known}
 
 
 def eval_checkpoint(
@@ -165,7 +165,7 @@ def eval_checkpoint(
     lowered = lower_evaluation(run, run.eval, attrs.evolve(setup, model=spec))
     tokenizers = load_tokenizers(lowered)
     with closing(RewardOpening.of(run)()) as rewards:
-        opening = DataOpening.held_out(run, tokenizers["policy"], role)
+        opening = DataOpening.held_out(run, tokenizers[POLICY], role)
         data = opening(rewards.columns)["prompts"]
         say(data.sentence())
         pin_threads(run.engines.threads)
@@ -177,7 +177,7 @@ def eval_checkpoint(
             data=data,
             rewards=rewards,
             training=host,
-            role="policy",
+            role=POLICY,
             tokenizers=tokenizers,
         ).run()
     for name, value in metrics.items():

@@ -7,9 +7,10 @@ from typing import Any
 import attrs
 
 from flowrl.compiler.cluster import Cluster
-from flowrl.config.placement.evaluation import POLICY, evaluation_cluster
+from flowrl.config.placement.evaluation import evaluation_cluster
 from flowrl.config.run_file import RunFile
 from flowrl.config.tables.cluster import PoolSpec
+from flowrl.config.traced import POLICY
 from flowrl.errors import EngineError
 from flowrl.ir.layout import Layout
 from flowrl.ops.uses import tokenizing_role

@@ -1,8 +1,9 @@
 """What a user reads when nothing fits: what lacks, and the cheapest change that helps."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
+from flowrl.compiler.gigabytes import gigabytes, itemised
 from flowrl.compiler.search.best import best_placement
 from flowrl.compiler.search.constraints import Constraints
 from flowrl.compiler.search.fixes import Fix, all_small_fixes, more_gpus, small_fixes
@@ -35,7 +36,7 @@ def refusal(tasks: Sequence[Task], target: Target, constraints: Constraints) -> 
     memory = "a GPU" if peak.working else "host memory a GPU"
     return ProgramError(
         f"the step doesn't fit on {target.machines}: of all placements, the one that lacks least "
-        f"needs {_gb(peak.lacks)} more than the {_gb(peak.capacity)} of {memory}",
+        f"needs {gigabytes(peak.lacks)} more than the {gigabytes(peak.capacity)} of {memory}",
         where=_where(peak),
         hint=_hint(_helped(tasks, target, constraints)),
     )
@@ -61,11 +62,11 @@ def _helping(tasks: Sequence[Task], fixes: Iterable[Fix]) -> Iterator[Helped]:
 
 def _where(peak: Peak) -> str:
     gpus = f"{peak.gpus} GPU{'s' if peak.gpus > 1 else ''}"
-    rows = [f"  on {gpus}, while {peak.working} works: {_sizes(peak.items)}"]
+    rows = [f"  on {gpus}, while {peak.working} works: {itemised(peak.items)}"]
     if not peak.working:
-        rows = [f"  in the host memory of {gpus}: {_sizes(peak.others)}"]
+        rows = [f"  in the host memory of {gpus}: {itemised(seats=peak.others)}"]
     elif peak.others:
-        rows.append(f"  and meanwhile {_sizes(peak.others)}")
+        rows.append(f"  and meanwhile {itemised(seats=peak.others)}")
     return "\n".join(rows)
 
 
@@ -76,11 +77,3 @@ def _hint(helped: Sequence[Helped]) -> str:
     text = f"{fix.text}: a step of {found.seconds:.3g} s"
     also = "; or ".join(f"{other.text} ({its.seconds:.3g} s)" for other, its in others)
     return f"{text}; or {also}" if also else text
-
-
-def _sizes(items: Mapping[str, int]) -> str:
-    return ", ".join(f"{name} {_gb(size)}" for name, size in items.items() if size)
-
-
-def _gb(size: int) -> str:
-    return f"{size / 1e9:.1f} GB"

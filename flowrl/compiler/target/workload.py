@@ -6,6 +6,7 @@ from typing import Literal
 
 import attrs
 
+from flowrl.compiler.gigabytes import gigabytes
 from flowrl.compiler.target.lengths import Lengths
 
 PROMPT, RESPONSE = Lengths.of(256), Lengths.of({"mean": 600, "max": 1024})
@@ -33,9 +34,9 @@ class Reserve:
     def on(self, memory_bytes: int) -> str:
         """Return in words what it is on a GPU of so many bytes."""
         if self.cache_bytes is not None:
-            return f"{self.title} reserves {self.cache_bytes / 1e9:.1f} GB for its cache"
-        size = self.share * memory_bytes
-        return f"{self.title} reserves {size / 1e9:.1f} GB, {self.share:g} of the GPU"
+            return f"{self.title} reserves {gigabytes(self.cache_bytes)} for its cache"
+        size = gigabytes(self.share * memory_bytes)
+        return f"{self.title} reserves {size}, {self.share:g} of the GPU"
 
 
 @attrs.frozen

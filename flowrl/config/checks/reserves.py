@@ -1,8 +1,7 @@
 """The GPU memory that engines reserve which sample, held against what a plan puts beside it."""
 
-from collections.abc import Mapping
-
 from flowrl.compiler.forecast import forecast
+from flowrl.compiler.gigabytes import gigabytes, itemised
 from flowrl.compiler.planning import Planned
 from flowrl.config.run_file import RunFile
 from flowrl.errors import RunFileError
@@ -26,8 +25,8 @@ def check_reserves(run: RunFile, planned: Planned) -> None:
         key = "gpu_memory_utilization" if reserve.cache_bytes is None else "kv_cache_gib"
         raise RunFileError(
             f"`{seat}` ({seated.layout}): {reserve.on(gpu.memory_bytes)}; beside weights "
-            f"{took.weights / 1e9:.1f} GB and engine {took.engine / 1e9:.1f} GB, the cache of the "
-            f"longest sequence lacks {lacks / 1e9:.1f} GB",
+            f"{gigabytes(took.weights)} and engine {gigabytes(took.engine)}, the cache of the "
+            f"longest sequence lacks {gigabytes(lacks)}",
             where=run.where(f"engines.{seat.role}.generate.vllm.{key}"),
             hint=f"raise `{key}`, or divide the model over more GPUs (`tp`)",
         )
@@ -40,22 +39,15 @@ def check_evaluation(run: RunFile, planned: Planned) -> None:
         RunFileError: one of them is too small, for the evaluation or for the step beside it.
     """
     its = planned.evaluation
-    for of in forecast(planned).memory if its else ():
-        if its is None or of.pool != its.pool or of.total <= of.capacity:
+    if its is None:
+        return
+    for of in forecast(planned).memory:
+        if of.pool != its.pool or of.total <= of.capacity:
             continue
         raise RunFileError(
             f"`{its.seated.seat}`, which only evaluations use, doesn't fit in pool `{of.pool}`: "
-            f"while `{of.seat}` works, {_gb(of.total)} of a GPU's {_gb(of.capacity)} are taken: "
-            f"{_items({**of.items, **of.asleep})}",
+            f"while `{of.seat}` works, {gigabytes(of.total)} of a GPU's {gigabytes(of.capacity)} "
+            f"are taken: {itemised(of.items, of.asleep)}",
             where=run.where("eval"),
             hint="let a pool of its own claim it, with the executor `ray`, or let it reserve less",
         )
-
-
-def _items(sizes: Mapping[str, int]) -> str:
-    shown = {name.replace("_", " "): size for name, size in sizes.items() if size}
-    return ", ".join(f"{name} {_gb(size)}" for name, size in shown.items())
-
-
-def _gb(size: float) -> str:
-    return f"{size / 1e9:.1f} GB"

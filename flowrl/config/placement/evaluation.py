@@ -13,14 +13,11 @@ from flowrl.compiler.target import Lengths, Workload
 from flowrl.compiler.tasks import Seat, tasks_of
 from flowrl.config.placement.cluster import written_cluster
 from flowrl.config.run_file import RunFile
-from flowrl.config.traced import trace_evaluation
+from flowrl.config.traced import POLICY, trace_evaluation
 from flowrl.errors import RunFileError
 from flowrl.ir.graph import Graph
 from flowrl.ir.layout import Layout
 from flowrl.ops.uses import Uses, tokenizing_role, uses_of
-
-POLICY = "policy"
-"""What `programs/evaluate.py` calls its model."""
 
 
 def evaluated_role(run: RunFile, graph: Graph) -> str:

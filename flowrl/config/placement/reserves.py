@@ -1,4 +1,4 @@
-"""The GPU memory that engines reserve which sample: how much, and whether it suffices."""
+"""The GPU memory that engines reserve which sample: how much of it."""
 
 from flowrl.compiler.hardware import Machines
 from flowrl.compiler.target import Reserve

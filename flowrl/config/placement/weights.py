@@ -5,10 +5,11 @@ from enum import StrEnum
 
 import attrs
 
-from flowrl.config.placement.evaluation import POLICY, evaluated_role, evaluation_graph
+from flowrl.config.placement.evaluation import evaluated_role, evaluation_graph
 from flowrl.config.placement.lending import parted, unshared
 from flowrl.config.placement.placed import Placed
 from flowrl.config.run_file import RunFile
+from flowrl.config.traced import POLICY
 from flowrl.ir.graph import Graph
 from flowrl.ir.types import ModelType
 from flowrl.ops.move import Reshard, Transfer
