@@ -1,17 +1,16 @@
 """What a planned step is predicted to take: seconds by task, bytes by edge, memory by GPU."""
 
-from collections.abc import Iterator, Mapping
 from typing import Any
 
 import attrs
 
 from flowrl.compiler.cost.links import crossing_seconds
-from flowrl.compiler.cost.memory import Residency
 from flowrl.compiler.cost.spent import Spent
 from flowrl.compiler.layouts import Sharding
+from flowrl.compiler.occupancy import Occupancy, occupancies
 from flowrl.compiler.planning import Planned
 from flowrl.compiler.reshard import plan_reshard
-from flowrl.compiler.tasks import Move, Seat, Task, moves_of
+from flowrl.compiler.tasks import Move, Task, moves_of
 from flowrl.ir.types import ModelType
 
 
@@ -89,34 +88,6 @@ class Edge:
 
 
 @attrs.frozen
-class Occupancy:
-    """Memory of the fullest GPU of a pool while one seat works.
-
-    Attributes:
-        pool: its name.
-        seat: that works.
-        residency: what becomes of it while another does.
-        items: what that one takes, in bytes.
-        asleep: what each other seat of the pool takes meanwhile, in bytes.
-        host: what it has in host memory, for each GPU, in bytes.
-        capacity: of the GPU, in bytes.
-    """
-
-    pool: str
-    seat: Seat
-    residency: Residency
-    items: Mapping[str, int]
-    asleep: Mapping[str, int]
-    host: int
-    capacity: int
-
-    @property
-    def total(self) -> int:
-        """Bytes in use."""
-        return sum(self.items.values()) + sum(self.asleep.values())
-
-
-@attrs.frozen
 class Sampled:
     """An evaluation by an engine that the step doesn't use.
 
@@ -183,7 +154,7 @@ class _Forecaster:
         return Forecast(
             tuple(self._task(number) for number in range(len(self.planned.tasks))),
             tuple(map(self._edge, moves_of(self.planned.graph, self.target.workload))),
-            (*map(self._occupancy, self.found.seats), *self._evaluating()),
+            tuple(occupancies(self.planned)),
             self.found.seconds,
             self._sampled(),
         )
@@ -202,7 +173,7 @@ class _Forecaster:
             ends = self._weights(before.type, before.pool), self._weights(after.type, after.pool)
             plan = plan_reshard(self.target.trained(role), *ends, self.target.machines)
             what, layouts = f"model<{role}>", (before.type.layout, after.type.layout)
-            share = self.planned.costs.links(self.pools[after.pool].ranks)
+            share = self.costs.links(self.pools[after.pool].ranks)
             moved, took = float(plan.bytes_moved), plan.seconds / share
         else:
             plan, what, layouts, moved = None, str(before.type), ("", ""), move.bytes
@@ -231,59 +202,9 @@ class _Forecaster:
         seat = min(seats, key=lambda seat: seat.use != "generate")
         return self.costs.sharding(self.found.seated(seat))
 
-    def _occupancy(self, seat: Seat) -> Occupancy:
-        its = self.found.seats[seat]
-        others = [s for s, at in self.found.seats.items() if at.pool == its.pool and s != seat]
-        seated = self.found.seated(seat)
-        return Occupancy(
-            its.pool,
-            seat,
-            its.residency,
-            self.costs.items(seated, its.residency),
-            {str(other): self._asleep(other) for other in others} | self._evaluator(seat),
-            self.costs.memory(seated, its.residency).host,
-            self.costs.capacity(seated.ranks)[0],
-        )
-
-    def _evaluator(self, seat: Seat) -> dict[str, int]:
-        """Return what an evaluation's engine takes while a seat of its pool works.
-
-        A trainer that it stays beside has it among its own items.
-        """
-        its, settings = self.planned.evaluation, self.target.workload.settings(seat.role)
-        if its is None or its.pool != self.found.seats[seat].pool:
-            return {}
-        counted = settings.evaluates and its.source.seat == seat
-        return {} if counted else {str(its.seated.seat): its.asleep}
-
-    def _evaluating(self) -> Iterator[Occupancy]:
-        """Yield the memory of an evaluation's pool while its engine samples."""
-        its = self.planned.evaluation
-        if its is None:
-            return
-        seats = {seat: at for seat, at in self.found.seats.items() if at.pool == its.pool}
-        costs, residency = its.costs, its.asked.residency
-        yield Occupancy(
-            its.pool,
-            its.seated.seat,
-            residency,
-            costs.items(its.seated, residency),
-            {
-                str(seat): costs.memory(self.found.seated(seat), at.residency).asleep
-                for seat, at in seats.items()
-            },
-            costs.memory(its.seated, residency).host,
-            costs.capacity(its.seated.ranks)[0],
-        )
-
     def _sampled(self) -> Sampled | None:
         its = self.planned.evaluation
         if its is None:
             return None
         sequences = sum(task.sequences * task.times for task in its.asked.tasks)
         return Sampled(its.asked.workload.prompts, sequences, its.seconds, *its.brought)
-
-    def _asleep(self, seat: Seat) -> int:
-        """Return the bytes that a seat takes while another works."""
-        seated, residency = self.found.seated(seat), self.found.seats[seat].residency
-        return self.costs.memory(seated, residency).asleep

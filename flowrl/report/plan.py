@@ -6,7 +6,8 @@ from difflib import unified_diff
 from pathlib import Path
 
 from flowrl.compiler.emit import emit
-from flowrl.compiler.forecast import Forecast, Occupancy, TaskForecast, forecast
+from flowrl.compiler.forecast import Forecast, TaskForecast, forecast
+from flowrl.compiler.occupancy import Occupancy
 from flowrl.compiler.planning import Planned
 from flowrl.compiler.residency import residency
 from flowrl.config.placement.bases import shared_bases

@@ -1,7 +1,7 @@
 """The GPU memory that engines reserve which sample, held against what a plan puts beside it."""
 
-from flowrl.compiler.forecast import forecast
 from flowrl.compiler.gigabytes import gigabytes, itemised
+from flowrl.compiler.occupancy import occupancies
 from flowrl.compiler.planning import Planned
 from flowrl.config.run_file import RunFile
 from flowrl.errors import RunFileError
@@ -41,7 +41,7 @@ def check_evaluation(run: RunFile, planned: Planned) -> None:
     its = planned.evaluation
     if its is None:
         return
-    for of in forecast(planned).memory:
+    for of in occupancies(planned):
         if of.pool != its.pool or of.total <= of.capacity:
             continue
         raise RunFileError(
