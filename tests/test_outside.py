@@ -53,6 +53,16 @@ def test_a_program_with_its_own_op_tensor_model_role_and_second_rollout_runs(out
     assert (outside / "runs" / "rival" / "checkpoint" / "policy" / "config.json").is_file()
 
 
+def test_terms_of_a_loss_schedules_and_further_rewards_are_expressions(outside):
+    done = flowrl(outside, "run", "terms.toml")
+
+    assert done.returncode == 0, done.stderr
+    first, second = records(outside / "runs" / "terms")
+    assert (first["bonus"], second["bonus"]) == (pytest.approx(0.01), pytest.approx(0.0099))
+    each = [first["rewards/reward"], first["rewards/brief"]]
+    assert first["rewards"] == pytest.approx(sum(each) / 2, abs=1e-6)
+
+
 def test_it_runs_by_hand(outside):
     command = [sys.executable, "by_hand.py"]
 

@@ -21,6 +21,7 @@ from flowrl.ops.model import (
     Score,
     Values,
 )
+from flowrl.ops.reward import combine_rewards
 
 
 def generate(
@@ -209,6 +210,9 @@ def score(
     op = Score(names or (by,), origin.model if origin else "", pairs, axis, tuple(models))
     rewards, kept = bind(op, rollouts.prompts.rows, rollouts.tokens, *given)
     builder.report(by, rewards)
+    for name in names:
+        weights = tuple(float(name == other) for other in names)
+        builder.report(f"{by}/{name}", combine_rewards(rewards, weights=weights))
     return take_rollouts(builder, kept, rollouts), rewards
 
 

@@ -14,6 +14,9 @@ from flowrl.ir.plan import Plan
 RESULTS = ("metrics.jsonl", "ops.jsonl", "samples.jsonl", "checkpoint*")
 """What a run leaves in its folder, as globs; an empty file is nothing."""
 
+SHOWN = 5
+"""The most names of results that are told."""
+
 
 def open_folder(folder: Path) -> None:
     """Make a run's folder.
@@ -24,10 +27,12 @@ def open_folder(folder: Path) -> None:
     left = [path for glob in RESULTS for path in folder.glob(glob)]
     found = sorted(path.name for path in left if path.is_dir() or path.stat().st_size)
     if found:
+        more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
         raise RunFileError(
-            f"the run's folder has results already: {', '.join(found)}",
+            f"the run's folder has results already: {', '.join(found[:SHOWN])}{more}",
             where=f"  {folder}",
-            hint="move or remove them, or name another folder: `--set train.folder=...`",
+            hint="move or remove them, or name another folder: `--set train.folder=...`; no run is "
+            "continued, but one may start from a checkpoint: `models.<role>.path`",
         )
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)

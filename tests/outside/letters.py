@@ -12,3 +12,8 @@ def rows(count=26):
 def share(completions, letter):
     """Return the share of each completion that is its row's letter."""
     return [text.count(c) / max(len(text), 1) for text, c in zip(completions, letter, strict=True)]
+
+
+async def brief(completions):
+    """Return 1 for each completion of at most three characters, else 0."""
+    return [len(text) <= 3 for text in completions]

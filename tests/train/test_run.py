@@ -279,9 +279,17 @@ def test_a_folder_with_results_is_left_as_it_is(folder):
     assert str(error.value).replace(str(folder.path), "FOLDER") == snapshot("""\
 the run's folder has results already: checkpoint, metrics.jsonl, ops.jsonl
   FOLDER/out
-help: move or remove them, or name another folder: `--set train.folder=...`\
+help: move or remove them, or name another folder: `--set train.folder=...`; no run is continued, but one may start from a checkpoint: `models.<role>.path`\
 """)
     assert folder.records() == before
+
+
+def test_of_many_results_some_are_named(folder):
+    for step in range(1, 8):
+        (folder.path / "out" / f"checkpoint-{step}").mkdir(parents=True)
+
+    with pytest.raises(RunFileError, match=r"checkpoint-1, .*checkpoint-5 and 2 more\n"):
+        run_file(folder.write("sft"))
 
 
 def test_a_folder_that_cannot_be_written_is_known_before_models_load(folder, monkeypatch):
