@@ -14,7 +14,7 @@ from flowrl.data.record import Found, Record, RowError
 from flowrl.data.tables import arrow_rows, hub_rows, parquet_rows, saved_rows
 from flowrl.data.text_files import csv_rows, jsonl_rows
 from flowrl.data.user import PYTHON_NAME, user_rows
-from flowrl.errors import DataError
+from flowrl.errors import DataError, nearest
 
 FILES = {
     ".jsonl": jsonl_rows,
@@ -82,7 +82,12 @@ class Source:
         pattern = str(Path(self.name).expanduser())
         names = [pattern] if path.is_file() else sorted(self._glob(pattern))
         if not names:
-            raise DataError(f"there is no file {path}", where=self.name)
+            near = sorted(each.name for each in path.parent.glob("*") if each.suffix in FILES)
+            raise DataError(
+                f"there is no file {path}{nearest(path.name, near)}",
+                where=self.name,
+                hint=f"relative paths start at {self.folder}",
+            )
         for name in names:
             if Path(name).suffix not in FILES:
                 known = ", ".join(FILES)

@@ -103,6 +103,19 @@ def test_a_source_that_does_not_exist_is_an_error(opened, source):
     assert caught.value.where == source
 
 
+def test_a_file_that_does_not_exist_is_told_with_one_of_a_name_like_it(opened, written, tmp_path):
+    written("train.jsonl", "")
+
+    with pytest.raises(DataError) as caught:
+        opened("trian.jsonl")
+
+    assert str(caught.value).replace(str(tmp_path), "FOLDER") == snapshot("""\
+there is no file FOLDER/trian.jsonl (did you mean `train.jsonl`?)
+trian.jsonl
+help: relative paths start at FOLDER\
+""")
+
+
 def test_a_file_of_another_kind_is_an_error(opened, written):
     written("a.txt", "one")
 
