@@ -81,6 +81,21 @@ class FlowrlError(Exception):
         parts = [problem, where, *made, f"help: {hint}" if hint else ""]
         super().__init__("\n".join(part for part in parts if part))
 
+    def told(self, problem: str = "", *, where: str, made: Iterable[str] = ()) -> "FlowrlError":
+        """Return what is wrong, told of another place.
+
+        Args:
+            problem: in other words; its own if not given.
+            where: the place.
+            made: further ones.
+
+        Returns:
+            an error of one of the classes here, with this one's hint.
+        """
+        classes = type(self).__mro__
+        cls: type[FlowrlError] = next(c for c in classes if c.__module__ == __name__)
+        return cls(problem or self.problem, where=where, made=made, hint=self.hint)
+
     def __reduce__(self) -> tuple[Any, ...]:
         """Cross to another process whole, whatever a subclass's arguments are."""
         return _restored, (type(self), self.args, self.__dict__)

@@ -28,8 +28,7 @@ def trace_run(run: RunFile) -> Traced:
     except ProgramError as error:
         if run.program.name is None:
             raise
-        asked, hint = run.where("program.name"), error.hint
-        raise ProgramError(error.problem, where=error.where, made=[asked], hint=hint) from error
+        raise error.told(where=error.where, made=[run.where("program.name")]) from error
     hyperparameters = run.hyperparameters(program.signature)
     program = _corrected(program, run)
     with locating(run.program_file):

@@ -90,9 +90,7 @@ def _find_functions(run: RunFile, name: str) -> None:
                 resolve(function, spec.options, run.resolve("."))
             except RewardError as error:
                 where = run.where(f"reward.{name}")
-                raise RewardError(
-                    error.problem, where=where, made=[error.where], hint=error.hint
-                ) from error
+                raise error.told(where=where, made=[error.where]) from error
 
 
 def _findings(traced: Traced) -> list[str]:

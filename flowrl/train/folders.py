@@ -98,5 +98,4 @@ def _told(run: RunFile, key: str) -> Iterator[None]:
     try:
         yield
     except EngineError as error:
-        problem = f"`{key}`: {error.problem}"
-        raise EngineError(problem, where=run.where(key), hint=error.hint) from error
+        raise error.told(f"`{key}`: {error.problem}", where=run.where(key)) from error

@@ -39,9 +39,7 @@ def pools_of(run: RunFile, cluster: Cluster) -> Iterator[Pools]:
             pools = stack.enter_context(started(asked))
         except EngineError as error:
             lines = run.where("cluster.address" if table.address else "cluster.pools")
-            raise EngineError(
-                error.problem, where=error.where, made=[lines], hint=error.hint
-            ) from error
+            raise error.told(where=error.where, made=[lines]) from error
         yield pools
 
 

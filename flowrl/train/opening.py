@@ -103,10 +103,7 @@ class RewardOpening:
         try:
             pool = RewardPool(self.specs, workers=self.workers, folder=self.folder)
         except RewardError as error:
-            lines = self.lines.values()
-            raise RewardError(
-                error.problem, where=error.where, made=lines, hint=error.hint
-            ) from error
+            raise error.told(where=error.where, made=self.lines.values()) from error
         plain = score_function(pool, self.policy)
         count, file = self.samples
         training = SampleLog(file, count, plain) if count else plain

@@ -15,7 +15,7 @@ from flowrl.config.run_file import RunFile
 from flowrl.config.tables.schema import OptimizerSettings
 from flowrl.config.traced import trace_run
 from flowrl.data.tokenizer import load_tokenizer
-from flowrl.errors import DataError, EngineError
+from flowrl.errors import DataError, EngineError, FlowrlError
 from flowrl.ir.graph import Graph
 from flowrl.ir.layout import Layout
 from flowrl.ops.uses import uses_of
@@ -159,10 +159,9 @@ def load_tokenizers(lowered: Lowered, run: RunFile | None = None) -> dict[str, A
     return tokenizers
 
 
-def of_model(role: str, error: DataError, run: RunFile | None) -> DataError:
+def of_model(role: str, error: DataError, run: RunFile | None) -> FlowrlError:
     """Return what is wrong with a model's folder, with the key that names it."""
     if run is None:
-        return DataError(f"`{role}`: {error.problem}", where=error.where, hint=error.hint)
+        return error.told(f"`{role}`: {error.problem}", where=error.where)
     key = run.model_key(role)
-    problem, made = f"`{key}`: {error.problem}", [error.where]
-    return DataError(problem, where=run.where(key), made=made, hint=error.hint)
+    return error.told(f"`{key}`: {error.problem}", where=run.where(key), made=[error.where])

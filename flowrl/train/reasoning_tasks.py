@@ -54,5 +54,4 @@ def _at(run: RunFile, key: str) -> Iterator[None]:
     try:
         yield
     except DataError as error:
-        problem = f"`{key}`: {error.problem}"
-        raise DataError(problem, where=run.where(key), hint=error.hint) from error
+        raise error.told(f"`{key}`: {error.problem}", where=run.where(key)) from error

@@ -127,8 +127,7 @@ def _shape(run: RunFile, uses: Uses) -> ModelShape:
             return ModelShape.from_folder(folder, head)
         return known_shape(table.path, head)
     except EngineError as error:
-        where = run.where(run.model_key(uses.role))
-        raise EngineError(error.problem, where=where, hint=error.hint) from None
+        raise error.told(where=run.where(run.model_key(uses.role))) from None
 
 
 def _adapter(run: RunFile, role: str, shape: ModelShape) -> AdapterShape:
@@ -137,8 +136,7 @@ def _adapter(run: RunFile, role: str, shape: ModelShape) -> AdapterShape:
     try:
         return AdapterShape.beside(shape, lora.rank, lora.targets)
     except EngineError as error:
-        where = run.where(f"models.{role}.lora")
-        raise EngineError(error.problem, where=where, hint=error.hint) from None
+        raise error.told(where=run.where(f"models.{role}.lora")) from None
 
 
 def _workload(run: RunFile, graph: Graph, lending: Collection[str]) -> Workload:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from flowrl.errors import EngineError
+from flowrl.errors import EngineError, FlowrlError
 from flowrl.ir.graph import Value
 from flowrl.ir.types import Axis, DType, SelectionType, TensorType
 from flowrl.runtime.rows.rows import Row
@@ -56,12 +56,12 @@ def origins(env: Mapping[Value, Any]) -> dict[Value, Any]:
     return {value: x for value, x in env.items() if _is_rows(value) or _selects(value)}
 
 
-def named(error: SampleError, env: Mapping[Value, Any]) -> EngineError:
+def named(error: SampleError, env: Mapping[Value, Any]) -> FlowrlError:
     """Return the error with the row of its sample; as it is if `env` doesn't tell."""
     row = row_of(error, env, lambda function, x: function(x))
     if not row:
         return error
-    return EngineError(error.problem, where=f"{row}\n{error.where}", hint=error.hint)
+    return error.told(where=f"{row}\n{error.where}")
 
 
 def row_of(error: SampleError, env: Mapping[Value, Any], ask: Ask) -> str:

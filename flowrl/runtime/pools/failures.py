@@ -89,9 +89,4 @@ def _of_node(error: FlowrlError, line: Line, node: Node, row: str) -> FlowrlErro
     problem = error.problem if error.problem.startswith(name) else f"{name}{error.problem}"
     where = full if where in ("", short) else f"{where}\n{full}"
     where = f"{row}\n{where}" if row else where
-    return _class_of(error)(problem, where=where, made=[f"  on {line}"], hint=error.hint)
-
-
-def _class_of(error: FlowrlError) -> type[FlowrlError]:
-    """Return the class of flowrl.errors that an error is of: subclasses take other arguments."""
-    return next(c for c in type(error).__mro__ if c.__module__ == FlowrlError.__module__)
+    return error.told(problem, where=where, made=[f"  on {line}"])
