@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from flowrl.compiler.findings import findings
 from flowrl.compiler.groups import check_groups
 from flowrl.compiler.pipeline import compile_graph
-from flowrl.config.checks.batches import batches
+from flowrl.config.checks.batches import checked_batches
 from flowrl.config.checks.inert import inert_keys
 from flowrl.config.checks.program import check_inputs, check_run
 from flowrl.config.placement.bases import shared_bases
@@ -63,7 +63,7 @@ def _run_file(given: str, sets: Sequence[str]) -> list[str]:
     sound = f"`{run.source.file.name}` and its program `{traced.program.name}` are sound."
     weights = sync_sentences(run, Placed.by_run_file(run, seen["insert_transfers"]))
     found += [*_models(run, graph), *_findings(traced)]
-    return [sound, batches(run, graph), *weights, *found]
+    return [sound, checked_batches(run, graph), *weights, *found]
 
 
 def _models(run: RunFile, graph: Graph) -> Iterator[str]:

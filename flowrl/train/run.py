@@ -9,7 +9,7 @@ import attrs
 from flowrl.compiler.findings import findings
 from flowrl.compiler.planning import Planned
 from flowrl.compiler.target.profile import PROFILE
-from flowrl.config.checks.batches import batches
+from flowrl.config.checks.batches import checked_batches
 from flowrl.config.checks.inert import inert_keys
 from flowrl.config.run_file import RunFile, load_run_file
 from flowrl.errors import EngineError, FlowrlError
@@ -50,7 +50,7 @@ def run_file(path: str, sets: tuple[str, ...] = ()) -> Path:
     run = load_run_file(path, sets)
     with progress(run.train.steps, run.log.console) as show:
         lowered = lower(run)
-        show.note(batches(run, lowered.graph))
+        show.note(checked_batches(run, lowered.graph))
         traced = lowered.traced
         found = findings(
             traced.program, traced.hyperparameters, traced.sampling, traced.reward_models

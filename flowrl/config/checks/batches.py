@@ -12,7 +12,7 @@ from flowrl.ops.division import Minibatches
 from flowrl.ops.model import Generate, Update
 
 
-def batches(run: RunFile, graph: Graph) -> str:
+def checked_batches(run: RunFile, graph: Graph) -> str:
     """Check the batch sizes against each other; return the sentence that says what follows.
 
     Raises:

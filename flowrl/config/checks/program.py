@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from flowrl.compiler.findings import models_read
 from flowrl.compiler.groups import check_groups
 from flowrl.config.checks.adapters import check_adapters
-from flowrl.config.checks.batches import batches
+from flowrl.config.checks.batches import checked_batches
 from flowrl.config.checks.layouts import check_layouts
 from flowrl.config.checks.residency import check_aliases, check_residencies
 from flowrl.config.checks.sampling import check_sampled
@@ -58,7 +58,7 @@ def check_run(run: RunFile, graph: Graph, inputs: tuple[Input, ...]) -> None:
     check_adapters(run, graph, cluster)
     check_rewards(run, graph)
     check_inputs(run, inputs)
-    batches(run, graph)
+    checked_batches(run, graph)
     check_groups(graph)
     check_sampled(run, graph)
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from inline_snapshot import snapshot
 
 from flowrl.config import batch_sentence, check_batches
-from flowrl.config.checks.batches import batches
+from flowrl.config.checks.batches import checked_batches
 from flowrl.config.traced import trace_run
 from flowrl.errors import RunFileError
 from tests.config.conftest import GRPO
@@ -84,7 +84,7 @@ def test_groups_that_minibatches_do_not_divide_are_counted_as_the_program_counts
     run = load("", "program.minibatch=4", text=dapo)
 
     with pytest.raises(RunFileError) as error:
-        batches(run, trace_run(run).graph)
+        checked_batches(run, trace_run(run).graph)
 
     assert str(error.value) == snapshot("""\
 6 responses a step (`groups` = 3 x samples = 2) don't split into minibatches of 4: remainder 2
