@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from flowrl.compiler.cluster import OTHER_ROLES
 from flowrl.config.tables.cluster import PoolSpec
 from flowrl.config.tables.schema import Tables
 from flowrl.config.toml.structure import KeyPath, Problem
@@ -49,7 +50,7 @@ def _misfits(tables: Tables, role: str, pool: str, why: KeyPath) -> Iterator[Pro
             hint=f"set `gpus = {spec.workers}`, or 0 for the CPU",
             against=(why,),
         )
-    for claim in sorted({"data", "reward"}.intersection(spec.roles) - {*tables.reward.models}):
+    for claim in sorted(set(OTHER_ROLES).intersection(spec.roles) - {*tables.reward.models}):
         yield Problem(
             (*path, "roles"),
             f"pool `{pool}` claims `{claim}`, which is for one worker; those that divide `{role}` "
@@ -118,7 +119,7 @@ def _unclaimed(tables: Tables, role: str, pool: str, why: KeyPath) -> Iterator[P
     """Yield what a pool has of data and rewards without claiming it."""
     pools, models = tables.cluster.pools, {*tables.reward.models}
     claims = tables.cluster.claims
-    rest = sorted({"data", "reward"} - {*claims, *models})
+    rest = sorted(set(OTHER_ROLES) - {*claims, *models})
     if pool == "data" and rest:
         named = " and ".join(f"`{name}`" for name in rest)
         yield Problem(

@@ -67,10 +67,11 @@ class TorchScorer:
         self.spec, self.head, self.role, self.budget = spec, head, role, tokens_per_microbatch
         self.ranks, self.fsdp = ranks, fsdp if ranks.count > 1 else None
         loaded = attrs.evolve(spec, device="cpu") if self.fsdp else spec
-        half = spec.dtype == "bfloat16"
-        weights = torch.float32 if half and not spec.lora and spec.narrow != "all" else None
-        self.model = (model or load_model(loaded, head, dtype=weights)).requires_grad_(False)
-        if half and spec.lora and model is None:
+        autocast = spec.dtype == "bfloat16"
+        wide = autocast and not spec.lora and spec.narrow != "all"
+        dtype = torch.float32 if wide else None
+        self.model = (model or load_model(loaded, head, dtype)).requires_grad_(False)
+        if autocast and spec.lora and model is None:
             widen(self.model)
         numbers = sum(parameter.numel() for parameter in self.model.parameters())
         ranks.agree(f"{numbers} parameters of `{role}`")
@@ -81,7 +82,7 @@ class TorchScorer:
         self.call, self.kept = Forward(self.model, compiled), HostCopy(spec.device)
         if self.fsdp:
             with ranks.together(f"`{role}`, to be divided"):
-                shard(self.call, self.model, self.fsdp, ranks, spec.device, half=bool(weights))
+                shard(self.call, self.model, self.fsdp, ranks, spec.device, autocast=wide)
         if compiled and model is None:
             compile_layers(self.model, role)
 

@@ -24,7 +24,7 @@ NARROW = MixedPrecisionPolicy(torch.bfloat16, torch.float32, cast_forward_inputs
 
 
 def shard(
-    root: nn.Module, model: nn.Module, fsdp: Fsdp2, ranks: Ranks, device: str, *, half: bool
+    root: nn.Module, model: nn.Module, fsdp: Fsdp2, ranks: Ranks, device: str, *, autocast: bool
 ) -> None:
     """Divide a model's weights over ranks, layer by layer; gradients add up, undivided.
 
@@ -39,14 +39,14 @@ def shard(
         fsdp: how.
         ranks: those of each replica have all chunks, one each.
         device: where what is gathered lives, and a chunk if it isn't offloaded.
-        half: whether weights are float32 and are run under autocast to bfloat16.
+        autocast: whether weights are float32 and are run under autocast to bfloat16.
     """
     kind = torch.device(device).type
     mesh = mesh_of(ranks.group, fsdp.replicas, kind, ranks.timeout)
     there = CPUOffloadPolicy(pin_memory=kind == "cuda") if fsdp.offload else OffloadPolicy()
     divided = partial(fully_shard, mesh=mesh, offload_policy=there)
     layers = layers_of(model)
-    norms = norms_of(layers) if half else None
+    norms = norms_of(layers) if autocast else None
     if norms:
         divided(norms, reshard_after_forward=False)
         root.norms = norms
