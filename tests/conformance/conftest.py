@@ -12,7 +12,8 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 from flowrl.runtime.engine import Request, load
 from flowrl.runtime.known_engines import GENERATORS
-from flowrl.runtime.model.models import ModelSpec, weights_of
+from flowrl.runtime.model.models import ModelSpec
+from flowrl.runtime.model.weights import weights_of
 
 BOS, EOS = 1, 2
 HEADS = {"tied": True, "untied": False}

@@ -16,15 +16,10 @@ from flowrl.runtime.engine import Completion, Request, Sampling
 from flowrl.runtime.model.fsdp2 import chunk, laid_as
 from flowrl.runtime.model.host_copy import HostCopy
 from flowrl.runtime.model.language import full_precision
-from flowrl.runtime.model.models import (
-    ModelSpec,
-    check_device,
-    check_weights,
-    load_model,
-    shapes_of,
-)
+from flowrl.runtime.model.models import ModelSpec, check_device, load_model
 from flowrl.runtime.model.tensor_parallel import divide
 from flowrl.runtime.model.value_head import without_value_head
+from flowrl.runtime.model.weights import check_weights, shapes_of
 from flowrl.runtime.ranks.ranks import ALONE, Ranks
 from flowrl.runtime.sampling.distribution import sample, uniforms
 from flowrl.runtime.sampling.refusals import broken, check_prompts, check_sampling, limits_of

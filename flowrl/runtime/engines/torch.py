@@ -16,16 +16,10 @@ from flowrl.runtime.engines.torch_scorer import TorchScorer, microbatches
 from flowrl.runtime.model.fsdp2 import chunk, laid_as, whole
 from flowrl.runtime.model.layers import checkpoint_layers
 from flowrl.runtime.model.lora import merged, save_adapter
-from flowrl.runtime.model.models import (
-    DTYPES,
-    ModelSpec,
-    check_weights,
-    parameters_of,
-    quiet_transformers,
-    shapes_of,
-)
+from flowrl.runtime.model.models import DTYPES, ModelSpec, quiet_transformers
 from flowrl.runtime.model.sharded_state import load_state, save_state
 from flowrl.runtime.model.value_head import save_model
+from flowrl.runtime.model.weights import check_weights, parameters_of, shapes_of
 from flowrl.runtime.ranks.ranks import ALONE, Fsdp2, Ranks
 from flowrl.runtime.training.masters import Masters, adopt
 from flowrl.runtime.training.microbatches import Microbatch

@@ -16,8 +16,9 @@ from flowrl.runtime.model.host_copy import HostCopy
 from flowrl.runtime.model.language import full_precision
 from flowrl.runtime.model.layers import compile_layers
 from flowrl.runtime.model.lora import adapter_off, copied
-from flowrl.runtime.model.models import ModelSpec, load_model, weights_of
+from flowrl.runtime.model.models import ModelSpec, load_model
 from flowrl.runtime.model.narrow import widen
+from flowrl.runtime.model.weights import weights_of
 from flowrl.runtime.ranks.ranks import ALONE, Fsdp2, Ranks
 from flowrl.runtime.training.microbatches import Microbatch, split_rows, whole_batch
 

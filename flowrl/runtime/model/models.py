@@ -11,14 +11,14 @@ import attrs
 import torch
 import transformers
 from safetensors import SafetensorError
-from torch import Tensor, nn
+from torch import nn
 
 from flowrl.errors import EngineError
 from flowrl.ops.model import Head
 from flowrl.runtime.model.folder import FOLDER, check_config, saved_weights
 from flowrl.runtime.model.heads import CLASSIFIERS, check_classifier, class_of, head_names
 from flowrl.runtime.model.kernels import register
-from flowrl.runtime.model.lora import Lora, add_adapter, has_adapter, trained_names
+from flowrl.runtime.model.lora import Lora, add_adapter
 from flowrl.runtime.model.narrow import narrow_linear
 from flowrl.runtime.model.value_head import add_value_head, has_value_head
 
@@ -239,50 +239,6 @@ def check_report(report: Mapping[str, Any], fresh: set[str], path: str, kind: st
             f"`{path}` lacks {len(lacking)} weights of a {kind}, first `{min(lacking)}`",
             hint="check that the folder holds this kind of model and was written to its end",
         )
-
-
-def weights_of(model: nn.Module) -> dict[str, Tensor]:
-    """Return parameters and saved buffers by name, aliased; tied weights stand once.
-
-    Of a model with an adapter, only what is trained.
-    """
-    once = {name for name, _ in [*model.named_parameters(), *model.named_buffers()]}
-    if has_adapter(model):
-        once = trained_names(model)
-    return {name: tensor for name, tensor in model.state_dict().items() if name in once}
-
-
-def parameters_of(model: nn.Module) -> list[nn.Parameter]:
-    """Return the parameters among a model's weights, in order."""
-    names = weights_of(model).keys()
-    return [parameter for name, parameter in model.named_parameters() if name in names]
-
-
-Shapes = Mapping[str, torch.Size]
-
-
-def shapes_of(model: nn.Module) -> Shapes:
-    """Return the shapes of a model's weights by name; tied weights stand once."""
-    return {name: tensor.shape for name, tensor in weights_of(model).items()}
-
-
-def check_weights(model: nn.Module, weights: Mapping[str, Tensor], shapes: Shapes) -> None:
-    """Refuse weights that are not this model's, whose whole weights have these shapes.
-
-    Raises:
-        EngineError: a tensor is unknown, missing or of another shape.
-    """
-    for name in sorted(shapes.keys() ^ weights.keys()):
-        what = "has no tensor" if name in weights else "was not given its tensor"
-        raise EngineError(
-            f"{type(model).__name__} {what} `{name}`", hint="load weights of the same model"
-        )
-    for name, tensor in weights.items():
-        if tensor.shape != shapes[name]:
-            raise EngineError(
-                f"`{name}` must be of shape {list(shapes[name])}; got {list(tensor.shape)}",
-                hint="load weights of the same model",
-            )
 
 
 @contextmanager

@@ -24,7 +24,7 @@ from torch.distributed.checkpoint.state_dict_saver import save
 from torch.optim import Optimizer
 
 from flowrl.errors import EngineError
-from flowrl.runtime.model.models import check_weights, shapes_of, weights_of
+from flowrl.runtime.model.weights import check_weights, shapes_of, weights_of
 from flowrl.runtime.ranks.ranks import Ranks
 
 WEIGHTS, OPTIMIZER = "weights", "optimizer"

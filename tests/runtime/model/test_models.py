@@ -9,7 +9,8 @@ from safetensors import safe_open
 
 from flowrl.errors import EngineError
 from flowrl.runtime.model.heads import head_module
-from flowrl.runtime.model.models import ModelSpec, check_model, load_model, weights_of
+from flowrl.runtime.model.models import ModelSpec, check_model, load_model
+from flowrl.runtime.model.weights import weights_of
 from tests.runtime.conftest import VOCAB
 
 

@@ -19,8 +19,9 @@ from flowrl.errors import EngineError
 from flowrl.ir.layout import Layout
 from flowrl.runtime.engines.hf import HFGenerator
 from flowrl.runtime.model.fsdp2 import chunk
-from flowrl.runtime.model.models import ModelSpec, weights_of
+from flowrl.runtime.model.models import ModelSpec
 from flowrl.runtime.model.tensor_parallel import divide
+from flowrl.runtime.model.weights import weights_of
 from flowrl.runtime.ranks.ranks import Ranks, leave
 from tests.runtime.families import FAMILIES, KEYS, model_of, save
 

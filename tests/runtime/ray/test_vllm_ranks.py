@@ -12,7 +12,8 @@ from inline_snapshot import snapshot
 from flowrl.errors import EngineError
 from flowrl.runtime.engine import Request, Sampling, load
 from flowrl.runtime.engines.vllm.process import import_vllm, quiet
-from flowrl.runtime.model.models import ModelSpec, load_model, weights_of
+from flowrl.runtime.model.models import ModelSpec, load_model
+from flowrl.runtime.model.weights import weights_of
 from flowrl.runtime.ranks.agreement import RankMissingError
 from flowrl.runtime.ranks.ranks import ALONE, among
 from tests.runtime.families import FAMILIES, save

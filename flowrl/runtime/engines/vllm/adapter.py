@@ -11,7 +11,7 @@ from torch import Tensor
 
 from flowrl.errors import EngineError
 from flowrl.runtime.model.lora import ADAPTER, Lora, save_adapter, scales_of
-from flowrl.runtime.model.models import shapes_of
+from flowrl.runtime.model.weights import shapes_of
 
 
 def settings(lora: Lora) -> dict[str, Any]:

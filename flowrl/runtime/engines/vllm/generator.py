@@ -25,15 +25,9 @@ from flowrl.runtime.engines.vllm.start import KNOWN, at_once, check_dtype, start
 from flowrl.runtime.engines.vllm.transfer import Transfer
 from flowrl.runtime.engines.vllm.weights import clear_cache, own_tensors, readable, repack_tied
 from flowrl.runtime.engines.vllm.whole import Whole
-from flowrl.runtime.model.models import (
-    DTYPES,
-    ModelSpec,
-    check_device,
-    check_weights,
-    outline,
-    shapes_of,
-)
+from flowrl.runtime.model.models import DTYPES, ModelSpec, check_device, outline
 from flowrl.runtime.model.value_head import without_value_head
+from flowrl.runtime.model.weights import check_weights, shapes_of
 from flowrl.runtime.ranks.ranks import ALONE, Ranks
 from flowrl.runtime.sampling.refusals import broken, check_prompts, check_sampling, limits_of
 from flowrl.runtime.sampling.stopping import Stops

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from flowrl.ir.sections import Span, section_spans
-from flowrl.runtime.model.models import weights_of
 from flowrl.runtime.model.tensor_parallel import divided
+from flowrl.runtime.model.weights import weights_of
 from flowrl.runtime.ranks.ranks import Ranks
 
 VOCABULARY_MULTIPLE = 64

@@ -14,7 +14,8 @@ from flowrl.runtime.engine import Request, Sampling
 from flowrl.runtime.engines.vllm.generator import VLLMGenerator
 from flowrl.runtime.engines.vllm.process import quiet
 from flowrl.runtime.engines.vllm.transfer import BUCKET, RECEIVER, buckets
-from flowrl.runtime.model.models import ModelSpec, load_model, weights_of
+from flowrl.runtime.model.models import ModelSpec, load_model
+from flowrl.runtime.model.weights import weights_of
 from tests.train.conftest import make_model, make_tokenizer  # noqa: F401
 
 here = pytest.mark.skipif(find_spec("vllm") is None, reason="vLLM is not installed")
