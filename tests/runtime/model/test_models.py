@@ -10,7 +10,6 @@ from safetensors import safe_open
 from flowrl.errors import EngineError
 from flowrl.runtime.model.heads import head_module
 from flowrl.runtime.model.models import ModelSpec, check_model, load_model
-from flowrl.runtime.model.weights import weights_of
 from tests.runtime.conftest import VOCAB
 
 
@@ -40,13 +39,6 @@ def test_a_saved_head_is_loaded_again(model_folder, tmp_path):
 
     assert (again.score.weight == 1).all()
     assert again.dropout.p == 0
-
-
-def test_tied_weights_stand_once(model_folder):
-    names = weights_of(load_model(ModelSpec(model_folder("llama")))).keys()
-
-    assert "model.embed_tokens.weight" in names
-    assert "lm_head.weight" not in names
 
 
 def test_a_missing_folder_is_named(tmp_path):
