@@ -78,12 +78,12 @@ def executor(lowered, tokenizer, pools, *, rows=4, rewards=Letters, **changes):
 
 
 def run(executor, places, count=5):
-    """Return the metrics of each step, and the carry after the last."""
+    """Return the metrics of each step, without what workers alone compare, and the last carry."""
     carry, metrics = executor.first(), []
     for number in range(count):
         done = executor.step(carry, places, number)
         carry = done.carry
-        metrics.append(done.metrics)
+        metrics.append({name: x for name, x in done.metrics.items() if "/weights_" not in name})
     return metrics, carry
 
 
