@@ -77,8 +77,8 @@ class FlowrlError(Exception):
     def __init__(
         self, problem: str, *, where: str = "", made: Iterable[str] = (), hint: str = ""
     ) -> None:
-        self.problem, self.where, self.hint = problem, where, hint
-        parts = [problem, where, *made, f"help: {hint}" if hint else ""]
+        self.problem, self.where, self.made, self.hint = problem, where, tuple(made), hint
+        parts = [problem, where, *self.made, f"help: {hint}" if hint else ""]
         super().__init__("\n".join(part for part in parts if part))
 
     def told(self, problem: str = "", *, where: str, made: Iterable[str] = ()) -> "FlowrlError":
@@ -87,14 +87,15 @@ class FlowrlError(Exception):
         Args:
             problem: in other words; its own if not given.
             where: the place.
-            made: further ones.
+            made: further ones, after its own.
 
         Returns:
             an error of one of the classes here, with this one's hint.
         """
         classes = type(self).__mro__
         cls: type[FlowrlError] = next(c for c in classes if c.__module__ == __name__)
-        return cls(problem or self.problem, where=where, made=made, hint=self.hint)
+        told = (*self.made, *made)
+        return cls(problem or self.problem, where=where, made=told, hint=self.hint)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Cross to another process whole, whatever a subclass's arguments are."""

@@ -38,8 +38,8 @@ def pools_of(run: RunFile, cluster: Cluster) -> Iterator[Pools]:
             asked = RaySpec(sizes, table.address, table.num_gpus, table.worker_output)
             pools = stack.enter_context(started(asked))
         except EngineError as error:
-            lines = run.where("cluster.address" if table.address else "cluster.pools")
-            raise error.told(where=error.where, made=[lines]) from error
+            key = "cluster.address" if table.address else "cluster.pools"
+            raise error.told(where=run.where(key)) from error
         yield pools
 
 
