@@ -1,5 +1,8 @@
 """A Ray that can't be had is told with the line that asks for it."""
 
+import subprocess
+import sys
+
 import pytest
 from inline_snapshot import snapshot
 
@@ -9,15 +12,19 @@ RAY = '[cluster]\nexecutor = "ray"\n'
 
 
 def test_an_address_at_which_no_ray_answers(folder):
-    with pytest.raises(EngineError) as refused:
-        folder.run("grpo", added=f'{RAY}address = "127.0.0.1:1"\n')
+    path = folder.write("grpo", added=f'{RAY}address = "127.0.0.1:1"\n')
 
-    assert str(refused.value) == snapshot("""\
-no Ray answers at 127.0.0.1:1: [Errno 111] Connection refused
+    done = subprocess.run(  # a process that has a Ray stays with it
+        [sys.executable, "-m", "flowrl", "run", path], capture_output=True, text=True
+    )
+
+    assert done.returncode == 1
+    assert done.stderr == snapshot("""\
+error: no Ray answers at 127.0.0.1:1: [Errno 111] Connection refused
   run.toml:33
    33 | address = "127.0.0.1:1"
         ^^^^^^^
-help: start one there with `ray start --head`, or leave `cluster.address` out\
+help: start one there with `ray start --head`, or leave `cluster.address` out
 """)
 
 
@@ -31,5 +38,6 @@ def test_more_cpus_than_there_are(folder):
   run.toml:33
    33 | [cluster.pools.all]
                  ^^^^^
+  pool `all`: 1 x (99999 CPUs)
 help: make the pools of [cluster] smaller, or put several roles in one\
 """)
