@@ -66,9 +66,10 @@ class RunFile(Tables):
         """Return excerpts that mark dotted keys, for an error about them."""
         return "\n".join(self.source.where(tuple(key.split("."))) for key in keys)
 
-    def hyperparameters(self, signature: Signature) -> dict[str, Any]:
+    def hyperparameters(self, program: str, signature: Signature) -> dict[str, Any]:
         """Return those that `[program]` gives, checked against the program's keywords."""
-        return check_hyperparameters(self.program.hyperparameters, signature, self.source)
+        given = self.program.hyperparameters
+        return check_hyperparameters(given, signature, self.source, program)
 
     def data_keys(self) -> dict[str, str]:
         """Return the dotted key of each data input, by its name.
@@ -81,30 +82,29 @@ class RunFile(Tables):
         return {"": "data"}
 
     def check_models(self, needed: Iterable[str], known: Iterable[str]) -> None:
-        """Check that `[models]` has the roles that the program needs, and none that it hasn't.
+        """Check that `[models]` has the roles that the program needs.
 
-        A model of the program and a reward that a model gives can't have one name.
+        One that the program hasn't is left unused, unless it is nearly the name of one that is
+        missing. A model of the program and a reward that a model gives can't have one name.
 
         Args:
             needed: roles that something reads.
             known: all roles of the program.
 
         Raises:
-            RunFileError: a role is missing, unknown or there twice.
+            RunFileError: a role is missing, misspelt or there twice.
         """
         needed, known = list(needed), list(known)
+        missing = [role for role in needed if role not in self.models]
         hint = f"the program's models are {', '.join(known)}"
         problems = [
-            Problem(
-                ("models", role), f"the program has no model `{role}`{nearest(role, known)}", hint
-            )
+            Problem(("models", role), f"the program has no model `{role}`{close}", hint)
             for role in self.models
-            if role not in known
+            if role not in known and (close := nearest(role, missing))
         ]
         problems += [
             Problem(("models",), f"[models] lacks `{role}`, a model of the program", hint)
-            for role in needed
-            if role not in self.models
+            for role in missing
         ]
         problems += [
             Problem(

@@ -29,7 +29,7 @@ def trace_run(run: RunFile) -> Traced:
         if run.program.name is None:
             raise
         raise error.told(where=error.where, made=[run.where("program.name")]) from error
-    hyperparameters = run.hyperparameters(program.signature)
+    hyperparameters = run.hyperparameters(program.name, program.signature)
     program = _corrected(program, run)
     with locating(run.program_file):
         return trace(program, _sampling(run), run.reward.models, **hyperparameters)

@@ -58,4 +58,4 @@ def hyperparameters(program: Program, sets: Sequence[str]) -> dict[str, Any]:
         return given  # tracing says which are missing or unknown
     placed = [Assignment(each.text, ("program", *each.path), each.value) for each in written]
     source = Source(Path(program.loc.file), "", tuple(placed))
-    return check_hyperparameters(given, program.signature, source)
+    return check_hyperparameters(given, program.signature, source, program.name)

@@ -267,7 +267,7 @@ def test_hyperparameters_take_the_types_of_the_signature(load):
 
     run = load("", "program.clip=1", "program.note=x", "program.scale=false")
 
-    hyperparameters = run.hyperparameters(inspect.signature(program))
+    hyperparameters = run.hyperparameters("ours", inspect.signature(program))
 
     assert hyperparameters == {"samples": 4, "clip": 1.0, "note": "x", "scale": False}
     assert isinstance(hyperparameters["clip"], float)
@@ -292,22 +292,22 @@ def test_a_program_is_a_file_or_the_name_of_one_that_comes_along(load, tmp_path)
         _ = load("", "program.file=nothing_like_it").program_file
 
 
-def test_models_must_be_those_of_the_program(load):
-    run = load()
+def test_models_must_be_those_that_the_program_reads(load):
+    run = load(text=GRPO.replace("[models.reference]", "[models.refrence]"))
 
     run.check_models(["policy"], ["policy", "reference"])
     with pytest.raises(RunFileError) as caught:
-        run.check_models(["policy", "critic"], ["policy", "critic"])
+        run.check_models(["policy", "reference"], ["policy", "reference"])
     assert str(caught.value) == snapshot("""\
-[models] lacks `critic`, a model of the program
+[models] lacks `reference`, a model of the program
   run.toml:5
     5 | [models.policy]
          ^^^^^^
-also: the program has no model `reference`
+also: the program has no model `refrence` (did you mean `reference`?)
   run.toml:8
-    8 | [models.reference]
-                ^^^^^^^^^
-help: the program's models are policy, critic\
+    8 | [models.refrence]
+                ^^^^^^^^
+help: the program's models are policy, reference\
 """)
 
 

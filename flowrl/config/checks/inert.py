@@ -34,7 +34,17 @@ def inert_keys(run: RunFile, graph: Graph) -> list[str]:
     placed = any(pool.gpus or pool.residencies for pool in pools)  # a GPU, and who shares on it
     if run.cluster.executor == "local" and pools and not placed:
         found.append((("cluster", "pools"), ONE_PROCESS))
-    return [f"[{dotted(p)}] changes nothing: {why} ({_place(run, p)})." for p, why in found]
+    inert = [f"[{dotted(p)}] changes nothing: {why} ({_place(run, p)})." for p, why in found]
+    return [*_strangers(run, graph), *inert]
+
+
+def _strangers(run: RunFile, graph: Graph) -> Iterator[str]:
+    """Yield a sentence for each model that the program doesn't have."""
+    known = {name for name, _ in graph.inputs}
+    for role in run.models:
+        if role not in known:
+            why = f"`{graph.name}` has no such model ({_place(run, ('models', role))})"
+            yield f"`{role}` is never read and never loaded: {why}."
 
 
 def _optimizers(run: RunFile, graph: Graph) -> Iterator[tuple[KeyPath, str]]:

@@ -39,8 +39,8 @@ def check_run(run: RunFile, graph: Graph, inputs: tuple[Input, ...]) -> None:
 
     Raises:
         RunFileError: a model, a reward or a data input is missing or unknown, a model has another
-            head than is read, or an adapter that isn't trained, a pool claims a role that the
-            program doesn't have, drops weights that nothing brings again, or lays out a model that
+            head than is read, or an adapter that isn't trained, a pool claims a role that there
+            is not, drops weights that nothing brings again, or lays out a model that
             doesn't divide so, a step doesn't divide into minibatches, or an engine can't sample
             as it is asked to.
         ProgramError: advantages are taken within groups of one sample.
@@ -49,7 +49,7 @@ def check_run(run: RunFile, graph: Graph, inputs: tuple[Input, ...]) -> None:
     read = models_read(graph)
     run.check_models([role for role in roles if role in read], roles)
     cluster = cluster_of(run)
-    cluster.check({*roles, *run.reward.models})
+    cluster.check({*roles, *run.roles})
     check_layouts(run)
     check_residencies(run, graph, cluster)
     if run.cluster.executor == "ray":

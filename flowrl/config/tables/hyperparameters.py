@@ -6,11 +6,12 @@ from typing import Any
 
 from flowrl.config.tables.headers import with_homes
 from flowrl.config.toml.source import Source
-from flowrl.config.toml.structure import Invalid, Problem, structure, unknown_key
+from flowrl.config.toml.structure import Invalid, Problem, structure
+from flowrl.errors import nearest
 
 
 def check_hyperparameters(
-    given: Mapping[str, Any], signature: Signature, source: Source
+    given: Mapping[str, Any], signature: Signature, source: Source, program: str
 ) -> dict[str, Any]:
     """Return the given hyperparameters in the types of a program's keyword-only parameters.
 
@@ -20,6 +21,7 @@ def check_hyperparameters(
         given: values as TOML has them.
         signature: the program's, with annotations evaluated.
         source: where the values stand.
+        program: its name.
 
     Raises:
         RunFileError: a name that the program doesn't have, a wrong type, or a parameter
@@ -35,7 +37,7 @@ def check_hyperparameters(
     for name, value in given.items():
         path = ("program", name)
         if name not in parameters:
-            problems.append(unknown_key(path, ["file", "name", *parameters]))
+            problems.append(_unknown(path, program, [*parameters]))
             continue
         try:
             checked[name] = structure(_type_of(parameters[name]), value, path)
@@ -49,6 +51,12 @@ def check_hyperparameters(
     if problems:
         raise source.error(with_homes(problems))
     return checked
+
+
+def _unknown(path: tuple[str, str], program: str, parameters: list[str]) -> Problem:
+    close = nearest(path[-1], ["file", "name", *parameters])
+    hint = f"the hyperparameters of `{program}` are {', '.join(parameters)}"
+    return Problem(path, f"`{program}` has no `{path[-1]}`{close}", hint, unknown=True)
 
 
 def _type_of(parameter: Parameter) -> Any:

@@ -29,10 +29,10 @@ def test_unknown_names_and_wrong_types_are_located(tmp_path):
     given = {"clip_ratoi": 0.3, "samples": 8.5, "horizon": 3}
 
     with pytest.raises(RunFileError) as caught:
-        check_hyperparameters(given, signature(program), source)
+        check_hyperparameters(given, signature(program), source, "ours")
 
     assert str(caught.value) == snapshot("""\
-unknown key `clip_ratoi` in [program] (did you mean `clip`?)
+`ours` has no `clip_ratoi` (did you mean `clip`?)
   run.toml:3
     3 | clip_ratoi = 0.3
         ^^^^^^^^^^
@@ -40,7 +40,7 @@ also: `program.samples` must be an integer; got 8.5
   run.toml:4
     4 | samples = 8.5
         ^^^^^^^
-help: the keys of [program] are file, name, samples, clip, kl_coef, horizon\
+help: the hyperparameters of `ours` are samples, clip, kl_coef, horizon\
 """)
 
 
@@ -48,15 +48,17 @@ def test_one_without_default_must_be_given():
     source = Source(Path("run.toml"), "")
 
     with pytest.raises(RunFileError, match=r"\[program\] lacks `horizon`"):
-        check_hyperparameters({}, signature(program), source)
+        check_hyperparameters({}, signature(program), source, "ours")
 
 
 def test_an_integer_serves_as_a_number_and_a_model_is_no_hyperparameter():
     source = Source(Path("run.toml"), "")
 
-    checked = check_hyperparameters({"kl_coef": 0, "horizon": 2}, signature(program), source)
+    checked = check_hyperparameters(
+        {"kl_coef": 0, "horizon": 2}, signature(program), source, "ours"
+    )
 
     assert checked == {"kl_coef": 0.0, "horizon": 2}
     assert isinstance(checked["kl_coef"], float)
-    with pytest.raises(RunFileError, match="unknown key `policy`"):
-        check_hyperparameters({"policy": 1, "horizon": 2}, signature(program), source)
+    with pytest.raises(RunFileError, match="`ours` has no `policy`"):
+        check_hyperparameters({"policy": 1, "horizon": 2}, signature(program), source, "ours")
