@@ -44,6 +44,15 @@ def test_plans_of_the_examples(name, cluster):
     assert text + "\n" == external_file(f"plans/{name}-{cluster}.txt")
 
 
+def test_a_model_that_the_program_has_not_is_said_and_counted_nowhere():
+    text = plan_text(example("grpo"), (*settings("8xH100", None), "program.file=dapo"))
+
+    said = [line for line in text.splitlines() if "reference" in line]
+    assert said == snapshot(
+        ["`reference` is never read and never loaded: `dapo` has no such model (grpo.toml:12)."]
+    )
+
+
 def test_a_plan_as_json_carries_placement_actions_and_forecast():
     """`pytest --inline-snapshot=fix` writes it anew; the graph is left out here."""
     text = plan_json(example("grpo"), settings("8xH100", None))

@@ -69,6 +69,15 @@ def test_training_changes_the_loss_the_same_way_each_time(folder, program):
     assert first[0]["policy/grad_norm"] > 0
 
 
+@pytest.mark.parametrize("program", ["dr_grpo", "opo", "rloo"])
+def test_the_run_file_of_grpo_runs_other_programs(folder, capsys, program):
+    records = folder.run("grpo", f"program.file={program}", "train.steps=1")
+
+    assert [record["step"] for record in records] == [1]
+    unused = f"`reference` is never read and never loaded: `{program}` has no such model"
+    assert (unused in "".join(capsys.readouterr())) == (program != "rloo")
+
+
 def untimed(record):
     return {name: value for name, value in record.items() if not name.startswith("seconds")}
 

@@ -35,11 +35,11 @@ def inert_keys(run: RunFile, graph: Graph) -> list[str]:
     if run.cluster.executor == "local" and pools and not placed:
         found.append((("cluster", "pools"), ONE_PROCESS))
     inert = [f"[{dotted(p)}] changes nothing: {why} ({_place(run, p)})." for p, why in found]
-    return [*_strangers(run, graph), *inert]
+    return [*unknown_models(run, graph), *inert]
 
 
-def _strangers(run: RunFile, graph: Graph) -> Iterator[str]:
-    """Yield a sentence for each model that the program doesn't have."""
+def unknown_models(run: RunFile, graph: Graph) -> Iterator[str]:
+    """Yield a sentence for each model that the program doesn't have, with the line of its table."""
     known = {name for name, _ in graph.inputs}
     for role in run.models:
         if role not in known:
