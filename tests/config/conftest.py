@@ -29,6 +29,9 @@ exact = "reward.py:exact"
 steps = 100
 prompts_per_step = 6
 """
+QWEN = GRPO.replace('path = "model"', 'path = "Qwen/Qwen2.5-3B"\ndtype = "bfloat16"')
+QWEN = QWEN.replace("exact =", "reward =")
+"""The same with a model that the planner knows."""
 
 
 @pytest.fixture

@@ -55,7 +55,8 @@ def check_hyperparameters(
 
 def _unknown(path: tuple[str, str], program: str, parameters: list[str]) -> Problem:
     close = nearest(path[-1], ["file", "name", *parameters])
-    hint = f"the hyperparameters of `{program}` are {', '.join(parameters)}"
+    names = ", ".join(parameters)
+    hint = f"the hyperparameters of `{program}` are {names or '(none)'}"
     return Problem(path, f"`{program}` has no `{path[-1]}`{close}", hint, unknown=True)
 
 

@@ -5,10 +5,8 @@ from inline_snapshot import snapshot
 
 from flowrl.config.planned import plan_run
 from flowrl.errors import FlowrlError
-from tests.config.conftest import GRPO
+from tests.config.conftest import QWEN
 
-QWEN = GRPO.replace('path = "model"', 'path = "Qwen/Qwen2.5-3B"\ndtype = "bfloat16"')
-QWEN = QWEN.replace("exact =", "reward =")
 VLLM = 'engines.policy.generate.engine="vllm"'
 
 

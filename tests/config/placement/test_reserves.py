@@ -11,10 +11,8 @@ from flowrl.config.planned import plan_run
 from flowrl.config.traced import trace_run
 from flowrl.train.predict import planned_as
 from flowrl.train.prepare import lower
-from tests.config.conftest import GRPO
+from tests.config.conftest import QWEN
 
-QWEN = GRPO.replace('path = "model"', 'path = "Qwen/Qwen2.5-3B"\ndtype = "bfloat16"')
-QWEN = QWEN.replace("exact =", "reward =")
 VLLM = 'engines.policy.generate.engine="vllm"'
 APART = """
 [cluster]

@@ -44,6 +44,13 @@ help: the hyperparameters of `ours` are samples, clip, kl_coef, horizon\
 """)
 
 
+def test_a_program_without_any_says_so():
+    source, bare = Source(Path("run.toml"), ""), signature(lambda policy: None)
+
+    with pytest.raises(RunFileError, match=r"hyperparameters of `ours` are \(none\)"):
+        check_hyperparameters({"clip": 1}, bare, source, "ours")
+
+
 def test_one_without_default_must_be_given():
     source = Source(Path("run.toml"), "")
 
