@@ -12,9 +12,7 @@ from inline_snapshot import snapshot
 from flowrl import cli
 from flowrl.cli import main
 from flowrl.compiler.pipeline import PASSES
-from flowrl.config.programs import builtin_programs, load_program
 from flowrl.ir.plan import Plan
-from flowrl.ir.program import Kind
 from flowrl.report.show import PASS
 
 RUN = """\
@@ -179,28 +177,6 @@ help: the program's models are policy, reference
 """,
         )
     )
-
-
-def _models_of(program):
-    return {spec.name for spec in load_program(program).inputs if spec.kind is Kind.MODEL}
-
-
-def _fits(program):
-    inputs = load_program(program).inputs
-    data = {spec.data for spec in inputs if spec.kind is Kind.DATA}
-    return _models_of(program) <= {"policy", "reference"} and data == {"Prompts"}
-
-
-@pytest.mark.parametrize("program", [name for name in builtin_programs() if _fits(name)])
-def test_one_run_file_serves_every_program_of_its_models_and_data(told, run_file, program):
-    rewards = '[reward]\ncorrect = "reward.py:exact"\nformat = "reward.py:exact"'  # two are gdpo's
-    file = run_file("", RUN.replace("[reward]", rewards))
-
-    code, out, error = told("check", file, "--set", f"program.file={program}")
-
-    assert (code, error) == (0, "")
-    unused = f"`reference` is never read and never loaded: `{program}` has no such model"
-    assert (unused in out) == ("reference" not in _models_of(program))
 
 
 def test_check_finds_what_the_run_file_and_the_program_disagree_on(told, run_file):

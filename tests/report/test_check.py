@@ -1,7 +1,10 @@
 """What is said of models and tasks that a run file names, before anything is loaded."""
 
+import pytest
 from inline_snapshot import snapshot
 
+from flowrl.config.programs import builtin_programs, load_program
+from flowrl.ir.program import Kind
 from tests.test_cli import RUN, run_file, told  # noqa: F401
 
 
@@ -51,3 +54,25 @@ def test_check_says_nothing_of_tasks_without_their_package(told, run_file, monke
     task = RUN.replace("train.jsonl", "reasoning_gym:spell_backwards")
 
     assert told("check", run_file("", task))[0] == 0
+
+
+def _models_of(program):
+    return {spec.name for spec in load_program(program).inputs if spec.kind is Kind.MODEL}
+
+
+def _fits(program):
+    inputs = load_program(program).inputs
+    data = {spec.data for spec in inputs if spec.kind is Kind.DATA}
+    return _models_of(program) <= {"policy", "reference"} and data == {"Prompts"}
+
+
+@pytest.mark.parametrize("program", [name for name in builtin_programs() if _fits(name)])
+def test_one_run_file_serves_every_program_of_its_models_and_data(told, run_file, program):  # noqa: F811
+    rewards = '[reward]\ncorrect = "reward.py:exact"\nformat = "reward.py:exact"'  # two are gdpo's
+    file = run_file("", RUN.replace("[reward]", rewards))
+
+    code, out, error = told("check", file, "--set", f"program.file={program}")
+
+    assert (code, error) == (0, "")
+    unused = f"`reference` is never read and never loaded: `{program}` has no such model"
+    assert (unused in out) == ("reference" not in _models_of(program))
