@@ -10,6 +10,7 @@ from flowrl.ops.control import SampleUntil
 from flowrl.ops.data import Select
 from flowrl.ops.division import Minibatches
 from flowrl.ops.model import Generate, Update
+from flowrl.ops.uses import tokenizing_role
 
 
 def checked_batches(run: RunFile, graph: Graph) -> str:
@@ -27,7 +28,7 @@ def checked_batches(run: RunFile, graph: Graph) -> str:
     where = run.where(key)
     if until and isinstance(until.op, SampleUntil):
         prompts, key, where = until.op.groups, "groups", until.loc.excerpt()
-    role = run.engines.role(next(iter(run.models)))
+    role = run.engines.role(tokenizing_role(graph))
     chosen = any(isinstance(op, Select | Append) for op in ops)
     said: dict[str, Any] = {
         "tokens_per_microbatch": role.train.tokens_per_microbatch,

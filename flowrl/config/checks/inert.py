@@ -55,9 +55,7 @@ def _optimizers(run: RunFile, graph: Graph) -> Iterator[tuple[KeyPath, str]]:
 
 
 def _generators(run: RunFile, graph: Graph) -> Iterator[tuple[KeyPath, str]]:
-    sampled = _roles(graph, Generate)
-    if run.eval is not None and not sampled:  # the evaluation samples from one that is trained
-        sampled = set(run.models)
+    sampled = _roles(graph, Generate) | {evaluated_role(run, graph)}
     for role in run.engines.roles:
         if role not in sampled and "generate" in run.written["engines"][role]:
             yield ("engines", role, "generate"), f"the program doesn't sample from `{role}`"

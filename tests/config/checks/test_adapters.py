@@ -29,6 +29,12 @@ help: leave the table out\
 """)
 
 
+def test_an_adapter_of_a_model_that_the_program_does_not_have_is_left_alone(load):
+    critic = "[models.critic]\npath = 'model'\n[models.critic.lora]\n"
+
+    checked(load(critic, text=GRPO.replace("exact =", "reward =")))
+
+
 def test_an_adapter_in_a_dtype_that_the_engine_has_no_kernels_for(load):
     engine = "[engines.policy.generate]\nengine = 'vllm'\n"
     gpu = "[cluster.pools.main]\ngpus = 1\n"

@@ -93,3 +93,11 @@ def test_groups_that_minibatches_do_not_divide_are_counted_as_the_program_counts
                                                   ^^^^^^^^^^^^^^^^^
 help: a minibatch of 2 fits\
 """)
+
+
+def test_microbatches_are_those_of_the_model_that_is_trained_wherever_its_table_stands(load):
+    teacher = '[models.teacher]\npath = "model"\n\n[models.policy]'
+    text = GRPO.replace("[models.policy]", teacher).replace("exact =", "reward =")
+    run = load("[engines.policy.train]\ntokens_per_microbatch = 100\n", text=text)
+
+    assert checked_batches(run, trace_run(run).graph).endswith("at most 100 tokens.")

@@ -5,6 +5,7 @@ from inline_snapshot import snapshot
 from flowrl.config.checks.inert import inert_keys
 from flowrl.config.traced import trace_run
 from flowrl.stages import Traced
+from tests.config.conftest import GRPO
 
 ADDED = """
 [optimizer]
@@ -140,5 +141,19 @@ roles = ["reference.generate"]
         [
             "[reward.exact] changes nothing: the program doesn't score by it (run.toml:15).",
             "[cluster.pools.idle] changes nothing: nothing that the program does lives there (run.toml:27).",
+        ]
+    )
+
+
+def test_what_evaluations_sample_from_is_the_trained_model_alone(load):
+    rows = "[eval]\n[engines.{}.generate]\nmax_tokens = 4\n"
+    text = GRPO.replace('"grpo"\nsamples = 4', '"sft"')
+
+    assert not any("engines" in line for line in said(load(rows.format("policy"), text=text)))
+    assert [
+        line for line in said(load(rows.format("reference"), text=text)) if "engines" in line
+    ] == snapshot(
+        [
+            "[engines.reference.generate] changes nothing: the program doesn't sample from `reference` (run.toml:20)."
         ]
     )
