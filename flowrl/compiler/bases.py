@@ -7,7 +7,7 @@ from flowrl.errors import Location
 from flowrl.ir.builder import Rewriter
 from flowrl.ir.graph import Graph
 from flowrl.ops.model import Base
-from flowrl.ops.uses import uses_of
+from flowrl.ops.uses import Uses, uses_of
 
 
 def share_bases(graph: Graph, cluster: Cluster) -> Graph:
@@ -17,7 +17,7 @@ def share_bases(graph: Graph, cluster: Cluster) -> Graph:
     in any version. The folder is loaded once, and 0 more bytes are held.
 
     Requires: nothing. Ensures: no model is read whose weights `cluster.bases` says another one
-    has, if it is only run forward as a language model, in the pool that trains the other.
+    has, if it is only run forward as a language model, in the pool that trains the other as one.
     """
     shared = dict(_shared(graph, cluster))
     out = Rewriter(graph)
@@ -32,11 +32,17 @@ def share_bases(graph: Graph, cluster: Cluster) -> Graph:
 def _shared(graph: Graph, cluster: Cluster) -> Iterator[tuple[str, tuple[str, Location]]]:
     """Yield the roles whose model another role has, with that role and where they are read."""
     uses = uses_of(graph)
-    for base, role in cluster.bases.items():
-        its, other = uses.get(base), uses.get(role)
-        if its is None or other is None or not other.trains or its.kinds != {"score"}:
+    for base, roles in cluster.bases.items():
+        its = uses.get(base)
+        if its is None or its.kinds != {"score"} or _heads(its) != {"lm"}:
             continue
-        heads = {head for node in its.nodes for head in node.op.heads()}  # type: ignore[attr-defined]
-        places = {cluster.pool_of(base, "score"), cluster.pool_of(role, "score")}
-        if heads == {"lm"} and places == {cluster.pool_of(role, "train")}:
-            yield base, (role, its.nodes[0].loc)
+        place = cluster.pool_of(base, "score")
+        for role in (role for role in roles if role in uses):
+            at = {cluster.pool_of(role, use) for use in ("score", "train")}
+            if uses[role].trains and "lm" in _heads(uses[role]) and at == {place}:
+                yield base, (role, its.nodes[0].loc)
+                break
+
+
+def _heads(uses: Uses) -> set[str]:
+    return {head for node in uses.nodes for head in node.op.heads()}  # type: ignore[attr-defined]

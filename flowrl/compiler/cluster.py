@@ -1,6 +1,6 @@
 """What the compiler compiles for."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import attrs
 
@@ -20,12 +20,12 @@ class Cluster:
     Attributes:
         pools: the first one has what none claims.
         homes: the use that a role's weights live for, where the program alone does not say.
-        bases: the role that is trained by an adapter on the model of a role, by the latter.
+        bases: the roles that are trained by adapters on the model of a role, by the latter.
     """
 
     pools: tuple[Pool, ...] = (Pool("main"),)
     homes: Mapping[str, str] = attrs.field(factory=dict)
-    bases: Mapping[str, str] = attrs.field(factory=dict)
+    bases: Mapping[str, Sequence[str]] = attrs.field(factory=dict)
 
     def pool_of(self, role: str, use: str = "") -> str:
         """Return the pool of a use of a role: that of `role.use`, of `role`, or the first.

@@ -124,4 +124,4 @@ def placed(
         for pool in found.pools
     ]
     rest = (Pool(name, 0, tuple(roles)) for name, roles in others.items())
-    return Cluster((*pools, *rest), bases=bases)
+    return Cluster((*pools, *rest), bases={base: (role,) for base, role in bases.items()})

@@ -17,7 +17,7 @@ from flowrl.ops.uses import uses_of
 from programs.grpo import grpo
 from programs.ppo import ppo
 
-SHARED = Cluster(bases={"reference": "policy"})
+SHARED = Cluster(bases={"reference": ["policy"]})
 
 
 @fl.program
@@ -103,6 +103,15 @@ def valued(policy: fl.Model, reference: fl.Model, prompts: fl.Prompts):
     return policy, stats
 
 
+@pytest.mark.parametrize("roles", [["critic", "policy"], ["stranger", "policy"], ["policy"]])
+def test_of_several_adapters_on_a_model_it_is_the_base_of_the_language_model(roles):
+    graph = simplify(ppo.trace().graph, Cluster())
+
+    shared = share_bases(graph, Cluster(bases={"reference": roles}))
+
+    assert bases(shared) == ["model<policy> -> model<reference>"]
+
+
 AWAY = Cluster((Pool("train", 1, ("policy",)), Pool("rest", 1, ("reference",))), bases=SHARED.bases)
 
 
@@ -111,7 +120,8 @@ AWAY = Cluster((Pool("train", 1, ("policy",)), Pool("rest", 1, ("reference",))),
     [
         (grpo, Cluster()),
         (grpo, AWAY),
-        (grpo, Cluster(bases={"reference": "nobody"})),
+        (grpo, Cluster(bases={"reference": ["nobody"]})),
+        (ppo, Cluster(bases={"reference": ["critic"]})),
         (copied, SHARED),
         (sampled, SHARED),
         (valued, SHARED),

@@ -19,7 +19,7 @@ from tests.programs.against import OPTIONS, Record, follow, measured
 from tests.runtime import steps
 
 LORA = Lora(rank=4, alpha=8.0, targets=("q_proj", "down_proj"), seed=3)
-SHARED = Cluster(bases={"reference": "policy"})
+SHARED = Cluster(bases={"reference": ["policy"]})
 
 
 @pytest.fixture

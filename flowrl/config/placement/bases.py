@@ -5,15 +5,15 @@ from flowrl.ir.graph import Graph
 from flowrl.ops.uses import over_bases
 
 
-def bases_of(run: RunFile) -> dict[str, str]:
-    """Return the role with an adapter on it, for each model that is the base of one."""
-    found: dict[str, str] = {}
+def bases_of(run: RunFile) -> dict[str, list[str]]:
+    """Return the roles with an adapter on it, for each model that is the base of some."""
+    found: dict[str, list[str]] = {}
     for role in run.adapted:
         model = run.models[role]
         for name, other in run.models.items():
             same = run.model_folder(name) == run.model_folder(role)
             if same and other.dtype == model.dtype and not other.lora:
-                found.setdefault(name, role)
+                found.setdefault(name, []).append(role)
     return found
 
 

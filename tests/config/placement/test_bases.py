@@ -7,8 +7,8 @@ LORA = "[models.policy.lora]\nrank = 4\n"
 
 def test_a_model_of_the_same_folder_is_the_base(load):
     assert cluster_of(load()).bases == {}
-    assert cluster_of(load(LORA)).bases == {"reference": "policy"}
-    assert cluster_of(load(LORA, 'models.policy.path="./model"')).bases == {"reference": "policy"}
+    assert cluster_of(load(LORA)).bases == {"reference": ["policy"]}
+    assert cluster_of(load(LORA, 'models.policy.path="./model"')).bases == {"reference": ["policy"]}
     assert cluster_of(load(LORA, 'models.reference.path="other"')).bases == {}
     assert cluster_of(load(LORA, 'models.reference.dtype="bfloat16"')).bases == {}
 
@@ -24,4 +24,4 @@ def test_an_adapter_has_no_layout_beside_models_that_have(load):
 
     assert cluster.layout_of("policy", "train") == ""
     assert cluster.layout_of("reference", "train") == "dp2"
-    assert cluster.bases == {"reference": "policy"}
+    assert cluster.bases == {"reference": ["policy"]}
