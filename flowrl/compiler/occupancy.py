@@ -81,10 +81,10 @@ def _others(planned: Planned, costs: ModelCosts, pool: str, working: Seat) -> di
 def _evaluator(planned: Planned, seat: Seat) -> dict[str, int]:
     """Return what an evaluation's engine takes while a seat of its pool works.
 
-    A trainer that it stays beside has it among its own items.
+    A trainer that it stays beside has it among its own items, awake and asleep.
     """
-    own, settings = planned.evaluation, planned.target.workload.settings(seat.role)
+    own = planned.evaluation
     if own is None or own.pool != planned.found.seats[seat].pool:
         return {}
-    counted = settings.evaluates and own.source.seat == seat
+    counted = planned.target.workload.settings(own.source.seat.role).evaluates
     return {} if counted else {str(own.seated.seat): own.asleep}

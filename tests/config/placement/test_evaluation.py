@@ -90,6 +90,25 @@ def test_it_is_counted_beside_the_trainer(executor, kept, engine, taken, planned
     assert beside.total - without.total == round(taken)
 
 
+@pytest.mark.parametrize(
+    ("kept", "taken"),
+    [
+        ("", 0.4 * H200),
+        ('"policy.generate" = "offload"', 2e9),
+        ('"policy.train" = "offload"', 0.4 * H200),
+    ],
+)
+def test_it_is_counted_once_while_another_model_works(kept, taken, load):
+    text = SFT.replace('"sft"', '"dpo"')
+    pool = ONE.format(executor="ray", kept=kept).replace('"policy"]', '"policy", "reference"]')
+    reference = '[models.reference]\npath = "Qwen/Qwen2.5-0.5B"\n'
+
+    without = memory(plan_run(load(reference + pool, text=text))[1])["reference.score"]
+    beside = memory(plan_run(load(reference + pool + EVAL, VLLM, text=text))[1])["reference.score"]
+
+    assert beside.total - without.total == round(taken)
+
+
 def test_in_a_pool_of_its_own_it_takes_what_it_reserves_there(planned):
     apart, alone = planned(APART, VLLM), planned(ALONE, evaluation="")
 
