@@ -72,15 +72,15 @@ help: a minibatch of 4 fits\
 
 def test_an_unknown_hyperparameter(refused):
     assert refused("grpo", "program.clip_ratoi=0.2", kind=RunFileError) == snapshot("""\
-unknown key `clip_ratoi` in [program] (did you mean `clip`?)
+`grpo` has no `clip_ratoi` (did you mean `clip`?)
   --set program.clip_ratoi=0.2
-help: the keys of [program] are file, name, samples, clip, kl_coef\
+help: the hyperparameters of `grpo` are samples, clip, kl_coef\
 """)
 
 
 def test_a_hyperparameter_of_another_algorithm(refused):
     assert refused("grpo", "program.lam=0.9", kind=RunFileError).splitlines()[0] == snapshot(
-        "unknown key `lam` in [program] (did you mean `name`?)"
+        '`grpo` has no `lam` (did you mean `name`?)'
     )
 
 
