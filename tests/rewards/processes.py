@@ -43,4 +43,16 @@ def ended(process, seconds=5.0):
 
 
 def workers_of(process):
-    return [p for p in process.children() if "flowrl.rewards.worker" in " ".join(p.cmdline())]
+    """Return the children of a process that are workers."""
+    return [child for child in process.children() if is_worker(child)]
+
+
+def is_worker(process, seconds=5.0):
+    """Return whether a child runs a worker's program; as it starts, it names none for a moment."""
+    deadline = time.monotonic() + seconds
+    with contextlib.suppress(psutil.NoSuchProcess):  # it has ended
+        while time.monotonic() < deadline:
+            if command := process.cmdline():
+                return "flowrl.rewards.worker" in " ".join(command)
+            time.sleep(0.01)
+    return False
