@@ -8,20 +8,14 @@ from typing import Any
 
 import attrs
 
+from flowrl.data.files import FILES, file_rows
 from flowrl.data.query import split_query
 from flowrl.data.reasoning import TASK, task_rows
 from flowrl.data.record import Found, Record, RowError
-from flowrl.data.tables import arrow_rows, hub_rows, parquet_rows, saved_rows
-from flowrl.data.text_files import csv_rows, jsonl_rows
+from flowrl.data.tables import hub_rows, saved_rows
 from flowrl.data.user import PYTHON_NAME, user_rows
-from flowrl.errors import DataError, nearest
+from flowrl.errors import DataError
 
-FILES = {
-    ".jsonl": jsonl_rows,
-    ".csv": csv_rows,
-    ".parquet": parquet_rows,
-    ".arrow": arrow_rows,
-}
 HUB_NAME = re.compile(r"(?P<name>[\w.-]+/[\w.-]+)(:(?P<split>[\w.\[\]:%+-]+))?")
 
 
@@ -65,7 +59,7 @@ class Source:
         hub = HUB_NAME.fullmatch(self.name)
         if path.suffix in FILES or (glob.has_magic(self.name) and not hub):
             self._refuse(options=self.options, split=self.split)
-            return self._files(path)
+            return file_rows(self.name, self.folder)
         if path.is_dir():
             self._refuse(options=self.options)
             return saved_rows(path, self.name, self.split)
@@ -77,26 +71,6 @@ class Source:
             hint=f"write a path or glob of {', '.join(FILES)} files, a folder saved by `datasets`, "
             "a name on the hub (org/name), reasoning_gym:TASK, or path.py:name",
         )
-
-    def _files(self, path: Path) -> Found:
-        pattern = str(Path(self.name).expanduser())
-        names = [pattern] if path.is_file() else sorted(self._glob(pattern))
-        if not names:
-            near = sorted(each.name for each in path.parent.glob("*") if each.suffix in FILES)
-            raise DataError(
-                f"there is no file {path}{nearest(path.name, near)}",
-                where=self.name,
-                hint=f"relative paths start at {self.folder}",
-            )
-        for name in names:
-            if Path(name).suffix not in FILES:
-                known = ", ".join(FILES)
-                raise DataError(f"expected {known} files; got {name}", where=self.name)
-        for name in names:
-            yield from FILES[Path(name).suffix](self.folder / name, name)
-
-    def _glob(self, pattern: str) -> list[str]:
-        return glob.glob(pattern, root_dir=self.folder, recursive=True)
 
     def _refuse(self, **keys: object) -> None:
         """Refuse keys that this kind of source does not read."""

@@ -1,6 +1,7 @@
 """What can be said of a program or a run file before anything is loaded."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
 from flowrl.compiler.findings import findings
 from flowrl.compiler.groups import check_groups
@@ -15,6 +16,7 @@ from flowrl.config.placement.placed import Placed
 from flowrl.config.placement.weights import sync_sentences
 from flowrl.config.run_file import RunFile, load_run_file
 from flowrl.config.traced import trace_run
+from flowrl.data.files import FILES, files_of
 from flowrl.data.spec import DataSpec
 from flowrl.data.tokenizer import HUB_NAME
 from flowrl.errors import RewardError
@@ -49,20 +51,18 @@ def _run_file(given: str, sets: Sequence[str]) -> list[str]:
     compile_graph(traced.graph, cluster_of(run), seen.__setitem__)
     graph = seen["simplify"]
     check_run(run, graph, traced.program.inputs)
-    for key in check_inputs(run, traced.inputs).values():
-        run.structure(DataSpec, key)
+    keys = [*check_inputs(run, traced.inputs).values(), *(["eval.data"] if run.eval else [])]
+    specs = {key: run.structure(DataSpec, key) for key in keys}
     for name in run.reward.functions:
         if name in run.reward.servers:
             run.structure(ServerSpec, f"reward.{name}")
         elif name not in run.roles:
             _find_functions(run, name)
-    if run.eval is not None:
-        run.structure(DataSpec, "eval.data")
     check_tasks(run)
     found = [*inert_keys(run, graph), *shared_bases(seen["share_bases"])]
     sound = f"`{run.source.file.name}` and its program `{traced.program.name}` are sound."
     weights = sync_sentences(run, Placed.by_run_file(run, seen["insert_transfers"]))
-    found += [*_models(run, graph), *_findings(traced)]
+    found += [*_models(run, graph), *_rows(run, specs), *_findings(traced)]
     return [sound, checked_batches(run, graph), *weights, *found]
 
 
@@ -79,6 +79,14 @@ def _models(run: RunFile, graph: Graph) -> Iterator[str]:
         is_path = ("/" in path or "." in path) and not HUB_NAME.fullmatch(path)
         if is_path and role not in here:
             yield f"`{run.model_key(role)}`: there is no folder `{path}` here; a run needs it."
+
+
+def _rows(run: RunFile, specs: Mapping[str, DataSpec]) -> Iterator[str]:
+    """Yield a sentence for each data source whose files aren't here."""
+    for key, spec in specs.items():
+        its_file = Path(spec.source).suffix in FILES
+        if its_file and not files_of(spec.source, run.resolve(".")):
+            yield f"`{key}.source`: there is no file `{spec.source}` here; a run needs it."
 
 
 def _find_functions(run: RunFile, name: str) -> None:

@@ -12,7 +12,7 @@ from flowrl.config.run_file import RunFile
 from flowrl.data.dataset import Dataset
 from flowrl.data.opening import open_data
 from flowrl.data.spec import DataSpec, RowKind
-from flowrl.errors import RewardError
+from flowrl.errors import DataError, RewardError
 from flowrl.ir.program import Kind
 from flowrl.ops.control import SampleUntil
 from flowrl.ops.model import Score
@@ -119,6 +119,7 @@ class DataOpening:
         tokenizer: of the model that reads them.
         seed: of the run.
         folder: where relative paths start.
+        lines: of the run file that say where the rows of each data input are.
         scored: whether rewards are called on the rows.
         in_order: draw them in the order of the source, for ever.
         drawn: steps of the run, and rows that each draws; None if that is not known before.
@@ -129,6 +130,7 @@ class DataOpening:
     tokenizer: Any
     seed: int
     folder: Path
+    lines: Mapping[str, str]
     scored: bool = True
     in_order: bool = False
     drawn: tuple[int, int] | None = None
@@ -152,6 +154,7 @@ class DataOpening:
             tokenizers[tokenizing_role(lowered.graph)],
             run.train.seed,
             run.resolve("."),
+            {name: run.where(key) for name, key in keys.items()},
             scored,
             drawn=None if until else (run.train.steps, run.train.prompts_per_step),
             room=room_of(run, lowered.graph),
@@ -168,6 +171,7 @@ class DataOpening:
             tokenizer,
             run.train.seed,
             run.resolve("."),
+            {"prompts": run.where("eval.data")},
             in_order=True,
             room=held_out_room(run, role),
         )
@@ -179,7 +183,13 @@ class DataOpening:
             DataError: a source or a row can't be used.
             RewardError: a row lacks what a reward needs.
         """
-        return {name: self._open(*of, columns) for name, of in self.specs.items()}
+        opened = {}
+        for name, of in self.specs.items():
+            try:
+                opened[name] = self._open(*of, columns)
+            except (DataError, RewardError) as error:
+                raise error.told(where=error.where, made=[self.lines[name]]) from error
+        return opened
 
     def _open(self, spec: DataSpec, kind: RowKind, columns: Routes) -> Dataset:
         data = open_data(

@@ -9,6 +9,7 @@ from tests.test_cli import RUN, run_file, told  # noqa: F401
 
 
 def test_check_says_which_model_folders_are_not_there(told, run_file, tmp_path):  # noqa: F811
+    (tmp_path / "train.jsonl").touch()
     file = run_file()
     paths = "models.policy.path=gpt", "models.reference.path=./nowhere"
     hub = "models.policy.path=org/name", "models.reference.path=gpt"
@@ -20,6 +21,23 @@ def test_check_says_which_model_folders_are_not_there(told, run_file, tmp_path):
     )
     assert "no folder" not in told("check", file, "--set", hub[0], "--set", hub[1])[1]
     assert "no folder" not in told("check", file, "--set", unread[0], "--set", unread[1])[1]
+
+
+def test_check_says_which_files_of_rows_are_not_there(told, run_file, tmp_path):  # noqa: F811
+    file = run_file('[eval.data]\nsource = "heldout/*.parquet"\n')
+
+    missing = told("check", file)[1].splitlines()
+    (tmp_path / "train.jsonl").touch()
+    (tmp_path / "heldout").mkdir()
+    (tmp_path / "heldout" / "a.parquet").touch()
+
+    assert [line for line in missing if "no file" in line] == snapshot(
+        [
+            "`data.source`: there is no file `train.jsonl` here; a run needs it.",
+            "`eval.data.source`: there is no file `heldout/*.parquet` here; a run needs it.",
+        ]
+    )
+    assert "no file" not in told("check", file)[1]
 
 
 def test_check_finds_a_task_that_is_not_there(told, run_file):  # noqa: F811

@@ -24,11 +24,17 @@ def test_prompts_that_leave_an_engine_no_room_end_a_run_before_it_loads(folder):
             """\
 the prompt has 3 tokens; `engines.policy.generate.vllm.max_model_len` = 8 leaves 2 beside 6 of a completion
   train.jsonl:1
+  run.toml:14
+   14 | [data]
+         ^^^^
 help: raise it, or set `max_prompt_tokens = 2` and `on_long_prompt` to "skip" or "truncate_left"\
 """,
             """\
 the prompt has 3 tokens; `engines.policy.generate.vllm.max_model_len` = 9 leaves 2 beside 7 of a completion
   train.jsonl:1
+  run.toml:34
+   34 | [eval.data]
+              ^^^^
 help: raise it, or set `max_prompt_tokens = 2` and `on_long_prompt` to "skip" or "truncate_left"\
 """,
         ]

@@ -80,7 +80,7 @@ help: the hyperparameters of `grpo` are samples, clip, kl_coef\
 
 def test_a_hyperparameter_of_another_algorithm(refused):
     assert refused("grpo", "program.lam=0.9", kind=RunFileError).splitlines()[0] == snapshot(
-        '`grpo` has no `lam` (did you mean `name`?)'
+        "`grpo` has no `lam` (did you mean `name`?)"
     )
 
 
@@ -173,6 +173,9 @@ def test_data_that_end_before_the_run_does(refused):
     assert refused("grpo", "data.epochs=1", "train.steps=3", kind=DataError) == snapshot("""\
 the run draws 12 rows (`train.steps` = 3 x `train.prompts_per_step` = 4), and there are 8: `epochs` = 1 x 8 rows
 train.jsonl
+  run.toml:14
+   14 | [data]
+         ^^^^
 help: raise `epochs`, leave it out to go on for ever, or train fewer steps\
 """)
 
@@ -211,6 +214,9 @@ def test_a_column_that_no_row_has(folder, refused):
     assert refused("grpo", kind=DataError) == snapshot("""\
 column `answer` is missing; the row has `prompt`; the reward `reward` needs it
 train.jsonl:1
+  run.toml:14
+   14 | [data]
+         ^^^^
 help: a reward reads `prompts`, `completions` and columns by name; correct the row, or set `on_bad_row = "skip"` to leave such rows out\
 """)
 
@@ -223,6 +229,9 @@ def test_a_column_that_one_row_lacks(folder, refused):
     assert refused("grpo", kind=DataError) == snapshot("""\
 column `answer` is missing; the row has `prompt`, `completion`, `chosen`, `rejected`; the reward `reward` needs it
 train.jsonl:13
+  run.toml:14
+   14 | [data]
+         ^^^^
 help: a reward reads `prompts`, `completions` and columns by name; correct the row, or set `on_bad_row = "skip"` to leave such rows out\
 """)
 
@@ -235,6 +244,9 @@ def test_a_data_source_without_a_reward_function(folder, refused):
     assert refused("grpo", kind=RewardError, reward=routed) == snapshot("""\
 no reward function goes by `data_source` = 'songs'
   train.jsonl:9 (row 8)
+  run.toml:14
+   14 | [data]
+         ^^^^
 help: the known ones are 'sums', 'proofs'\
 """)
 
@@ -246,6 +258,9 @@ def test_held_out_rows_that_lack_a_column_of_the_training_rows(folder, refused):
     assert refused("grpo", kind=DataError, added=added) == snapshot("""\
 column `answer` is missing; the row has `prompt`; the reward `reward` needs it
 heldout.jsonl:1
+  run.toml:31
+   31 | [eval.data]
+              ^^^^
 help: a reward reads `prompts`, `completions` and columns by name; correct the row, or set `on_bad_row = "skip"` to leave such rows out\
 """)
 
@@ -272,6 +287,9 @@ def test_the_prompt_tokens_that_are_sent_are_those_that_count(long_rows, refused
     assert refused("grpo", *LIMIT, kind=DataError) == snapshot("""\
 the prompt has 65 tokens; the limit is 64
 train.jsonl:11
+  run.toml:14
+   14 | [data]
+         ^^^^
 help: raise `max_prompt_tokens`, or set `on_long_prompt` to "skip" or "truncate_left"\
 """)
 
@@ -302,7 +320,10 @@ def test_no_row_left_is_an_error(long_rows, refused):
 
     assert error == snapshot("""\
 no row is left
-train.jsonl: 0 rows, 12 skipped: 12 long prompt (train.jsonl:1, train.jsonl:2, train.jsonl:3, ...)\
+train.jsonl: 0 rows, 12 skipped: 12 long prompt (train.jsonl:1, train.jsonl:2, train.jsonl:3, ...)
+  run.toml:14
+   14 | [data]
+         ^^^^\
 """)
 
 

@@ -1,0 +1,47 @@
+"""The files of rows that a path or a glob names."""
+
+import glob
+from pathlib import Path
+
+from flowrl.data.record import Found
+from flowrl.data.tables import arrow_rows, parquet_rows
+from flowrl.data.text_files import csv_rows, jsonl_rows
+from flowrl.errors import DataError, nearest
+
+FILES = {
+    ".jsonl": jsonl_rows,
+    ".csv": csv_rows,
+    ".parquet": parquet_rows,
+    ".arrow": arrow_rows,
+}
+"""What reads a file, by its suffix."""
+
+
+def files_of(name: str, folder: Path) -> list[str]:
+    """Return the files that a path or a glob names, which starts from a folder if relative."""
+    pattern = str(Path(name).expanduser())
+    if (folder / pattern).is_file():
+        return [pattern]
+    return sorted(glob.glob(pattern, root_dir=folder, recursive=True))
+
+
+def file_rows(name: str, folder: Path) -> Found:
+    """Yield the rows of all files that a path or a glob names.
+
+    Raises:
+        DataError: there is no such file, or one of another kind.
+    """
+    names = files_of(name, folder)
+    if not names:
+        path = folder / Path(name).expanduser()
+        near = sorted(each.name for each in path.parent.glob("*") if each.suffix in FILES)
+        raise DataError(
+            f"there is no file {path}{nearest(path.name, near)}",
+            where=name,
+            hint=f"relative paths start at {folder}",
+        )
+    for each in names:
+        if Path(each).suffix not in FILES:
+            raise DataError(f"expected {', '.join(FILES)} files; got {each}", where=name)
+    for each in names:
+        yield from FILES[Path(each).suffix](folder / each, each)
