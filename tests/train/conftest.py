@@ -9,6 +9,7 @@ import torch
 from tokenizers import AddedToken, Tokenizer, decoders, models, processors
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
+from flowrl.errors import FlowrlError
 from flowrl.runtime.engines.hf import HFGenerator
 from flowrl.train.run import run_file
 from tests.rewards.conftest import serve  # noqa: F401
@@ -179,3 +180,17 @@ def records(folder):
 @pytest.fixture
 def folder(tmp_path, model):
     return Folder(tmp_path, model)
+
+
+@pytest.fixture
+def refused(folder, monkeypatch):
+    """Return the error that a run ends with; no model can be loaded meanwhile."""
+
+    def error(program, *sets, kind=FlowrlError, **parts):
+        with monkeypatch.context() as patch:
+            patch.setattr("flowrl.stages.Lowered.compile", None)
+            with pytest.raises(kind) as raised:
+                folder.run(program, *sets, **parts)
+        return str(raised.value).replace(str(folder.path), "FOLDER")
+
+    return error
