@@ -29,7 +29,8 @@ class TorchScorer:
     In bfloat16 the weights are float32 and the arithmetic is torch's autocast. A model that never
     learns has those of linear layers in bfloat16, which takes half the memory and gives the same
     numbers as its trained copy (`spec.narrow`). The base of an adapter is in bfloat16, and gives
-    these numbers too; the weights of such a model are those of its adapter.
+    these numbers too if its folder was saved in bfloat16; the weights of such a model are those of
+    its adapter.
 
     On several ranks each calls the same methods with the same arguments, and gets the same results.
     Rows are divided by their lengths; all ranks run as many microbatches, some without rows.

@@ -32,10 +32,11 @@ def is_linear(module: nn.Module) -> bool:
 
 
 def widen(model: Any) -> None:
-    """Let a base in bfloat16 give, under autocast, the numbers of its float32 copy, to the bit.
+    """Let a base in bfloat16 give, under autocast, the numbers of a float32 copy of it, to the bit.
 
-    Its vectors, of norms and biases, become float32, and what its embedding returns: layers then
-    add to float32. Its matrices are multiplied in bfloat16 in either case.
+    The copy has the rounded weights: a folder saved in float32 was rounded when it was loaded.
+    Vectors, of norms and biases, become float32, and so does what the embedding returns: layers
+    then add to float32. Matrices are multiplied in bfloat16 in either case.
     """
     for parameter in model.parameters():
         if parameter.dim() < 2:
