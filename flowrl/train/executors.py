@@ -22,7 +22,7 @@ from flowrl.train.evaluate import (
 )
 from flowrl.train.folder import open_folder
 from flowrl.train.opening import TRAINING, DataOpening, RewardOpening
-from flowrl.train.prepare import load_tokenizers
+from flowrl.train.prepare import check_gpus, load_tokenizers
 
 Say = Callable[[str], None]
 
@@ -65,6 +65,7 @@ def opened(run: RunFile, lowered: Lowered, say: Say) -> AbstractContextManager[O
 
 @contextmanager
 def _here(run: RunFile, lowered: Lowered, say: Say) -> Iterator[Opened]:
+    check_gpus(run, lowered)
     tokenizers, role = load_tokenizers(lowered, run), tokenizing_role(lowered.graph)
     with closing(RewardOpening.of(run)()) as rewards:
         data = DataOpening.of(run, lowered, tokenizers)(rewards.columns)

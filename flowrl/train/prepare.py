@@ -3,6 +3,7 @@
 from typing import Any
 
 import attrs
+import torch
 
 from flowrl.compiler.cluster import Cluster
 from flowrl.compiler.simplify import simplify
@@ -134,6 +135,26 @@ def _fsdp(run: RunFile, role: str) -> Fsdp2:
 def _device(run: RunFile, role: str, use: str) -> str:
     """Return where a use of a role lives: on the GPU if its pool has any that aren't emulated."""
     return "cuda" if on_gpu(run, cluster_of(run), role, use) else "cpu"
+
+
+def check_gpus(run: RunFile, lowered: Lowered) -> None:
+    """Refuse pools with GPUs for a run in this process, where torch finds none.
+
+    Raises:
+        EngineError: a model is to live on a GPU.
+    """
+    if torch.cuda.is_available():
+        return
+    for role, its in uses_of(lowered.graph).items():
+        for use in its.kinds:
+            if on_gpu(run, lowered.cluster, role, use):
+                pool = lowered.cluster.pool_of(role, use)
+                raise EngineError(
+                    f"`{role}` is to live on a GPU of pool `{pool}`, but torch finds none here",
+                    where=run.where(f"cluster.pools.{pool}.gpus"),
+                    hint="give its pool no gpus, or install a torch and a driver for the GPU; "
+                    "`cluster.num_gpus` emulates GPUs",
+                )
 
 
 def load_tokenizers(lowered: Lowered, run: RunFile | None = None) -> dict[str, Any]:

@@ -238,11 +238,15 @@ roles = ["policy"]
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
-def test_a_gpu_that_is_not_there(folder):
-    pools = "[cluster.pools.main]\ngpus = 1\n"
-
-    with pytest.raises(EngineError, match="is to live on a GPU, but torch finds none here"):
-        folder.run("grpo", added=pools)
+def test_a_gpu_that_is_not_there(folder, refused):
+    assert refused("grpo", kind=EngineError, added="[cluster.pools.main]\ngpus = 1\n") == snapshot("""\
+`policy` is to live on a GPU of pool `main`, but torch finds none here
+  run.toml:32
+   32 | gpus = 1
+        ^^^^
+help: give its pool no gpus, or install a torch and a driver for the GPU; `cluster.num_gpus` emulates GPUs\
+""")
+    assert not (folder.path / "out").exists()
 
 
 def test_where_a_run_file_is_silent_a_trainer_has_its_own_defaults():
