@@ -106,7 +106,7 @@ class Encoder:
             after = self._render(turns[: number + 1], tools)
             if not (whole.startswith(after) and after.startswith(before)):
                 raise EncodingError(
-                    f"the chat template writes message {number + 1} otherwise when more follow",
+                    f"the chat template writes message {number + 1} differently when more follow",
                     hint="mark what is trained by {% generation %} tags in the template",
                 )
             context = self._ids(whole[position : len(before)])

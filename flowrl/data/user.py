@@ -26,7 +26,7 @@ def user_rows(name: str, options: Mapping[str, Any], folder: Path) -> Found:
     """
     found = load(name, folder)
     if options and not callable(found):
-        raise DataError("this is no function, so it takes no `options`", where=name)
+        raise DataError("this is not a function, so it takes no `options`", where=name)
     with locating(_file(name, folder), DataError):
         rows = _call(found, name, options) if callable(found) else found
         for number, row in enumerate(_iterate(rows, name), start=1):

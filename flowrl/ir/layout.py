@@ -20,7 +20,7 @@ FORM = "write axes and sizes joined by `x`: `fsdp8`, `tp2 x dp4`, `pp2 x tp4 x d
 
 def _size(layout: "Layout", field: "attrs.Attribute[int]", value: int) -> None:
     if value < 1:
-        raise RunFileError(f"`{field.name}{value}` is no axis of a layout", hint=FORM)
+        raise RunFileError(f"`{field.name}{value}` is not an axis of a layout", hint=FORM)
 
 
 @attrs.frozen
@@ -101,13 +101,13 @@ def _term(term: str, text: str) -> tuple[str, int, bool, bool]:
     axis = match[1] if match else term
     if not match or axis not in AXES:
         raise RunFileError(
-            f"`{text}` is no layout: `{term}`{nearest(axis, AXES)}",
+            f"`{text}` is not a layout: `{term}`{nearest(axis, AXES)}",
             hint=f"the axes are {', '.join(WRITTEN)}; {FORM}",
         )
     along, whole = bool(match[3]), bool(match[4])
     if (along and axis != "fsdp") or (whole and axis != "tp" and not along):
         raise RunFileError(
-            f"`{text}` is no layout: `{term}`",
+            f"`{text}` is not a layout: `{term}`",
             hint="`along tp` follows `fsdp`, and `+ep` follows `tp`: `fsdp8 along tp`, `tp8+ep`",
         )
     return axis, int(match[2]), along, whole

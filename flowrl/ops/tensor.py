@@ -122,7 +122,7 @@ def _check_origins(rule: Rule, names: tuple[str, ...], origins: Sequence[Origin 
         if rule is Rule.SAME_MODEL and a.model != b.model:
             raise TypeRuleError(
                 f"{pair} must be of one model, in two versions; "
-                f"got {{{a}}} and {{{b}}}: a ratio across models is no importance weight",
+                f"got {{{a}}} and {{{b}}}: a ratio across models is not an importance weight",
                 arg=index,
                 hint="compare with the sampling policy's: `rollouts.logprobs`; "
                 "between models use `ops.kl`",

@@ -75,7 +75,7 @@ def svg(graph: Graph) -> str:
         )
     except FileNotFoundError:
         raise FlowrlError(
-            "drawing an svg takes Graphviz, and there is no `dot` on the path",
+            "drawing an svg needs Graphviz, and there is no `dot` on the path",
             hint="install it (`apt-get install graphviz`), or take `--format mermaid`",
         ) from None
     return done.stdout

@@ -100,7 +100,7 @@ def settings(
         match = LENGTHS.fullmatch(lengths)
         if not match:
             raise RunFileError(
-                f"`--lengths {lengths}` says no lengths",
+                f"`--lengths {lengths}` gives no lengths",
                 hint="write those of prompts and responses: `256:600`, or `256:600/2048` at most",
             )
         for name in ("prompt", "response"):

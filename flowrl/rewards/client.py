@@ -126,7 +126,7 @@ class Client:
             raise RewardError(
                 f"`{self.spec.name}`, the server of the reward `{reward}`, can't be reached: "
                 f"{self._reason(error)}",
-                hint=f"start it, or mend `http` in [reward.{reward}]",
+                hint=f"start it, or fix `http` in [reward.{reward}]",
             ) from None
         if response.status in (401, 403):
             self.close()

@@ -17,7 +17,7 @@ ALWAYS_FATAL = ("wrong_type", "denied", "unreadable")
 OF_THE_CALL = ("wrong_count", "unanswered", "denied", "unreadable")
 
 ADVICE: Mapping[Kind | Literal["model"], str] = {
-    "exception": "mend the function or the row",
+    "exception": "fix the function or the row",
     "timeout": "raise `time_limit` if the function was only slow",
     "not_a_number": "return a finite number for every completion",
     "wrong_count": "return one number for each completion, in their order",
@@ -25,10 +25,10 @@ ADVICE: Mapping[Kind | Literal["model"], str] = {
     "wrong_type": "return numbers: one int, float, bool or 0-d array for each completion",
     "unanswered": "look at the server; if it was only busy, raise `time_limit` or `retries`, or "
     "lower `concurrency` or `batch`",
-    "refused": "mend the row, or what the server takes",
-    "denied": "mend the address, the key or the server",
-    "unreadable": "mend `kind`, or what the server answers",
-    "no_number": "mend `template` or `pattern`, or let the judge write more",
+    "refused": "fix the row, or what the server accepts",
+    "denied": "fix the address, the key or the server",
+    "unreadable": "fix `kind`, or what the server answers",
+    "no_number": "fix `template` or `pattern`, or let the judge write more",
 }
 
 

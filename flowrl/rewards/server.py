@@ -121,7 +121,7 @@ class ServerSpec:
         try:
             re.compile(pattern or "")
         except re.error as error:
-            raise ValueError(f"`pattern` is no regular expression: {error}") from None
+            raise ValueError(f"`pattern` is not a regular expression: {error}") from None
 
     @extra_body.validator
     def _is_json(self, _: object, extra_body: Mapping[str, Any]) -> None:

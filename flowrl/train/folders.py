@@ -85,10 +85,10 @@ def _check_positions(run: RunFile, graph: Graph, role: str, positions: float) ->
     for key, tokens in most.items():
         if tokens > positions:
             raise EngineError(
-                f"`{key}` takes {tokens} positions, prompt and completion, at least; the model of "
-                f"`{role}` has {positions:g}",
+                f"`{key}` needs at least {tokens} positions for prompt and completion; the model "
+                f"of `{role}` has {positions:g}",
                 where=run.where(key, run.model_key(role)),
-                hint="sample fewer tokens, or take a model of more positions",
+                hint="sample fewer tokens, or take a model with more positions",
             )
 
 

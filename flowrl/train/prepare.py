@@ -52,9 +52,9 @@ def _check_kernels(run: RunFile, lowered: Lowered) -> None:
         wanted, key = run.engines.role(role).train.attention, f"engines.{role}.train.attention"
         if wanted not in ("auto", "sdpa") and lowered.models[role].model.device == "cpu":
             raise EngineError(
-                f'`{key}` = "{wanted}" is a kernel of GPUs, and `{role}` is run on a CPU',
+                f'`{key}` = "{wanted}" is a GPU kernel, and `{role}` runs on a CPU',
                 where=run.where(key),
-                hint='give its pool `gpus`; "auto" takes the fastest kernel that there is',
+                hint='give its pool `gpus`; "auto" takes the fastest kernel that is available',
             )
 
 

@@ -153,11 +153,11 @@ class Loop:
             loaded, trained = self.ready.executor.versions(role, before)
             raise EngineError(
                 f"{name} is {value:.4g} at step {number}; at most {limit:g} is allowed: the engine "
-                f"(weights of version {loaded}) and the trainer (version {trained}) give other "
-                "log-probabilities to the same tokens",
+                f"(weights of version {loaded}) and the trainer (version {trained}) give "
+                "different log-probabilities to the same tokens",
                 where=self.conf.where(f"train.{key}"),
                 hint="look for stale weights or caches in the engine, another temperature, or "
-                "lower precision (bfloat16 alone gives a token 0.3, and some tokens more)",
+                "lower precision (in bfloat16 rounding alone is 0.3 on a token, and more on some)",
             )
 
     def _last(self, number: int) -> bool:

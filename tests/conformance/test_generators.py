@@ -186,7 +186,7 @@ def test_prompts_that_the_model_cannot_read_are_named(generator):
         [
             """\
 prompt 1 of the block is empty
-help: begin prompts with a token, as bos\
+help: begin prompts with a token, such as BOS\
 """,
             """\
 prompt 1 of the block has 493 tokens; the model's 512 positions leave 492 beside max_tokens = 20

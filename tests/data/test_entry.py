@@ -181,7 +181,7 @@ def test_a_template_that_rewrites_earlier_turns_is_an_error_of_the_row(batch):
         batch({"messages": TALK}, kind="examples", by=make_tokenizer(template=template))
 
     assert str(caught.value) == snapshot("""\
-the chat template writes message 2 otherwise when more follow
+the chat template writes message 2 differently when more follow
 a.jsonl:1
 help: mark what is trained by {% generation %} tags in the template\
 """)

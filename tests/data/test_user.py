@@ -89,7 +89,7 @@ mine.py:row
 help: it has ROWS, rows, Words, wrong, words\
 """,
             """\
-this is no function, so it takes no `options`
+this is not a function, so it takes no `options`
 mine.py:ROWS\
 """,
         ]

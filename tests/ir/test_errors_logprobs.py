@@ -79,7 +79,7 @@ def test_a_ratio_across_models():
     """)
 
     assert message == snapshot("""\
-clipped_surrogate: `new` and `old` must be of one model, in two versions; got {policy.0 T=1} and {reference.0 T=1}: a ratio across models is no importance weight
+clipped_surrogate: `new` and `old` must be of one model, in two versions; got {policy.0 T=1} and {reference.0 T=1}: a ratio across models is not an importance weight
   example.py:10
    10 |         return ops.token_mean(ops.clipped_surrogate(new.logprobs, anchor, 1.0), rollouts.mask)
                                       ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^

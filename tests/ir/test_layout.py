@@ -71,14 +71,14 @@ def test_every_rank_has_a_place_of_its_own(layout, data):
         (
             "fdsp8",
             snapshot("""\
-`fdsp8` is no layout: `fdsp8` (did you mean `fsdp`?)
+`fdsp8` is not a layout: `fdsp8` (did you mean `fsdp`?)
 help: the axes are pp, tp, ep, fsdp, dp; write axes and sizes joined by `x`: `fsdp8`, `tp2 x dp4`, `pp2 x tp4 x dp2`; `1` is one GPU\
 """),
         ),
         (
             "8",
             snapshot("""\
-`8` is no layout: `8`
+`8` is not a layout: `8`
 help: the axes are pp, tp, ep, fsdp, dp; write axes and sizes joined by `x`: `fsdp8`, `tp2 x dp4`, `pp2 x tp4 x dp2`; `1` is one GPU\
 """),
         ),
@@ -92,21 +92,21 @@ help: write axes and sizes joined by `x`: `fsdp8`, `tp2 x dp4`, `pp2 x tp4 x dp2
         (
             "tp0",
             snapshot("""\
-`tp0` is no axis of a layout
+`tp0` is not an axis of a layout
 help: write axes and sizes joined by `x`: `fsdp8`, `tp2 x dp4`, `pp2 x tp4 x dp2`; `1` is one GPU\
 """),
         ),
         (
             "dp8+ep",
             snapshot("""\
-`dp8+ep` is no layout: `dp8+ep`
+`dp8+ep` is not a layout: `dp8+ep`
 help: `along tp` follows `fsdp`, and `+ep` follows `tp`: `fsdp8 along tp`, `tp8+ep`\
 """),
         ),
         (
             "",
             snapshot("""\
-`` is no layout: ``
+`` is not a layout: ``
 help: the axes are pp, tp, ep, fsdp, dp; write axes and sizes joined by `x`: `fsdp8`, `tp2 x dp4`, `pp2 x tp4 x dp2`; `1` is one GPU\
 """),
         ),

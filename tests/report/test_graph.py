@@ -175,6 +175,6 @@ def test_without_graphviz_the_error_says_what_to_install(monkeypatch):
         svg(graph("sft"))
 
     assert str(caught.value) == (
-        "drawing an svg takes Graphviz, and there is no `dot` on the path\n"
+        "drawing an svg needs Graphviz, and there is no `dot` on the path\n"
         "help: install it (`apt-get install graphviz`), or take `--format mermaid`"
     )

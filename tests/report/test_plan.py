@@ -126,7 +126,7 @@ def test_lengths_on_the_command_line():
     with pytest.raises(FlowrlError) as refused:
         settings(None, "many")
     assert str(refused.value) == snapshot("""\
-`--lengths many` says no lengths
+`--lengths many` gives no lengths
 help: write those of prompts and responses: `256:600`, or `256:600/2048` at most\
 """)
 
@@ -255,7 +255,7 @@ def test_a_residency_that_no_placement_can_keep():
         plan_text(example("grpo"), (*settings("8xH100", None), pool))
 
     assert str(refused.value) == snapshot("""\
-`policy.train` has the residency `drop`, but no other seat trains its weights to bring them anew
+`policy.train` has the residency `drop`, but no other seat trains its weights, so nothing would bring them back
   --set cluster.pools.all={roles=['policy', 'reference', 'data', 'reward'], residencies={'policy.train'='drop'}}
 help: let it be `resident`, or go to host memory with `offload`\
 """)

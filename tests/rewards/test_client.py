@@ -46,7 +46,7 @@ def test_a_server_that_is_not_there_is_an_error_before_anything_is_generated(ser
 
     assert refused(server) == snapshot("""\
 `http://127.0.0.1:PORT/score`, the server of the reward `judge`, can't be reached: [Errno 111] Connection refused
-help: start it, or mend `http` in [reward.judge]\
+help: start it, or fix `http` in [reward.judge]\
 """)
 
 
@@ -65,7 +65,7 @@ def test_a_server_that_takes_the_connection_and_says_nothing_is_an_error(serve, 
 
         assert refused(server, time_limit=0.2) == snapshot("""\
 `http://127.0.0.1:PORT/score`, the server of the reward `judge`, can't be reached: nothing within 0.2 s
-help: start it, or mend `http` in [reward.judge]\
+help: start it, or fix `http` in [reward.judge]\
 """)
 
 

@@ -51,6 +51,6 @@ the reward function `rewards.py:f` raised KeyError: 'x7'
   data.jsonl:2 (row 1), sample 2, step 2
   rewards.py:9
     9 | code
-help: mend the function or the row; or set `on_reward_error` to "drop_group" or "score_zero" to go on without it\
+help: fix the function or the row; or set `on_reward_error` to "drop_group" or "score_zero" to go on without it\
 """)
     scores.check("drop_group", rows(2), [0, 2], step=2)

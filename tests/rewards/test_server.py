@@ -43,7 +43,7 @@ def test_a_table_that_cannot_be_meant_is_refused():
 `http` must have no password in it; `api_key_env` names a key
 `template` is needed: it says what the judge is asked
 `template` must have `{completion}` in it
-`pattern` is no regular expression: missing ), unterminated subpattern at position 0
+`pattern` is not a regular expression: missing ), unterminated subpattern at position 0
 `batch` must be 1 for kind "chat": a judge is asked one at a time
 `batch` must be >= 1: 0
 `pattern` is read if `kind` is "chat"; it is "json"

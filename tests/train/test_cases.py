@@ -58,9 +58,9 @@ def test_a_gap_above_its_limit_stops_the_run(folder, stale):
         folder.run("grpo", FAST, COPIED, "train.max_logprob_mismatch=0.1")
 
     assert str(error.value) == snapshot("""\
-policy/logprob_gap_max is 1.765 at step 2; at most 0.1 is allowed: the engine (weights of version 1) and the trainer (version 1) give other log-probabilities to the same tokens
+policy/logprob_gap_max is 1.765 at step 2; at most 0.1 is allowed: the engine (weights of version 1) and the trainer (version 1) give different log-probabilities to the same tokens
   --set train.max_logprob_mismatch=0.1
-help: look for stale weights or caches in the engine, another temperature, or lower precision (bfloat16 alone gives a token 0.3, and some tokens more)\
+help: look for stale weights or caches in the engine, another temperature, or lower precision (in bfloat16 rounding alone is 0.3 on a token, and more on some)\
 """)
     assert [record["step"] for record in folder.records()] == [1, 2]
     assert gaps(folder.records())[1] > 0.1
@@ -149,7 +149,7 @@ the reward function `reward.py:vowels` raised KeyError: 'x7'
   reward.py:4
     4 |         raise KeyError("x7")
                 ^^^^^^^^^^^^^^^^^^^^
-help: mend the function or the row; or set `on_reward_error` to "drop_group" or "score_zero" to go on without it\
+help: fix the function or the row; or set `on_reward_error` to "drop_group" or "score_zero" to go on without it\
 """)
     assert state(folder, checkpoint="checkpoint-1")
     assert not (folder.path / "out" / "checkpoint").exists()

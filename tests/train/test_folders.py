@@ -143,7 +143,7 @@ help: give a folder with config.json and safetensors, as `save_pretrained` write
   run.toml:7
     7 | path = "kept"
         ^^^^
-help: take a model that says the next token of a text, such as one of type llama\
+help: take a model that predicts the next token, such as one of type llama\
 """),
     ),
     "another size": (
@@ -153,7 +153,7 @@ help: take a model that says the next token of a text, such as one of type llama
   run.toml:7
     7 | path = "kept"
         ^^^^
-help: its config.json is of another model than its weights: copy the folder anew\
+help: its config.json is of another model than its weights: copy the folder again\
 """),
     ),
     "no weights": (
@@ -173,7 +173,7 @@ help: give a folder with config.json and safetensors, as `save_pretrained` write
   run.toml:7
     7 | path = "kept"
         ^^^^
-help: save the model again, or copy the folder anew: it was not written to its end\
+help: save the model again, or copy the folder again: it was not written to its end\
 """),
     ),
     "a shard too few": (
@@ -183,7 +183,7 @@ help: save the model again, or copy the folder anew: it was not written to its e
   run.toml:7
     7 | path = "kept"
         ^^^^
-help: save the model again, or copy the folder anew: it was not written to its end\
+help: save the model again, or copy the folder again: it was not written to its end\
 """),
     ),
     "a tensor too few": (
@@ -294,7 +294,7 @@ help: there are down_proj, gate_proj, k_proj, o_proj, q_proj, up_proj, v_proj; t
         (
             ("engines.policy.generate.max_tokens=2048",),
             snapshot(
-                "`engines.policy.generate.max_tokens` takes 2049 positions, prompt and completion, at least; the model of `policy` has 2048"
+                "`engines.policy.generate.max_tokens` needs at least 2049 positions for prompt and completion; the model of `policy` has 2048"
             ),
         ),
         (
@@ -303,13 +303,13 @@ help: there are down_proj, gate_proj, k_proj, o_proj, q_proj, up_proj, v_proj; t
                 "engines.policy.generate.vllm.max_model_len=4096",
             ),
             snapshot(
-                "`engines.policy.generate.vllm.max_model_len` takes 4096 positions, prompt and completion, at least; the model of `policy` has 2048"
+                "`engines.policy.generate.vllm.max_model_len` needs at least 4096 positions for prompt and completion; the model of `policy` has 2048"
             ),
         ),
         (
             ('eval={max_tokens=5000, reward="reward"}',),
             snapshot(
-                "`eval.max_tokens` takes 5001 positions, prompt and completion, at least; the model of `policy` has 2048"
+                "`eval.max_tokens` needs at least 5001 positions for prompt and completion; the model of `policy` has 2048"
             ),
         ),
     ],

@@ -260,7 +260,7 @@ def test_a_kernel_of_gpus_for_a_model_on_a_cpu(refused):
     error = refused("grpo", 'engines.policy.train.attention="flex"', kind=EngineError)
 
     assert str(error) == snapshot("""\
-`engines.policy.train.attention` = "flex" is a kernel of GPUs, and `policy` is run on a CPU
+`engines.policy.train.attention` = "flex" is a GPU kernel, and `policy` runs on a CPU
   --set engines.policy.train.attention="flex"
-help: give its pool `gpus`; "auto" takes the fastest kernel that there is\
+help: give its pool `gpus`; "auto" takes the fastest kernel that is available\
 """)

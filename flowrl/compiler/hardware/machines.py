@@ -125,7 +125,7 @@ class Machines:
 def _nodes(term: str, text: str) -> Iterator[Node]:
     match = TERM.fullmatch(term)
     if not match:
-        raise RunFileError(f"`{text}` is no list of machines: got `{term}` in it", hint=FORM)
+        raise RunFileError(f"`{text}` is not a list of machines: got `{term}` in it", hint=FORM)
     name = match[3]
     gpu = next((gpu for known, gpu in GPUS.items() if known.lower() == name.lower()), None)
     if gpu is None:
@@ -137,7 +137,7 @@ def _nodes(term: str, text: str) -> Iterator[Node]:
         )
     nodes, count = int(match[1] or 1), int(match[2] or 1)
     if not nodes or not count:
-        raise RunFileError(f"`{term}` in `{text}` is no machine at all", hint=FORM)
+        raise RunFileError(f"`{term}` in `{text}` is zero machines", hint=FORM)
     if nodes * count > MOST_GPUS:
         raise RunFileError(
             f"`{term}` in `{text}` is {nodes * count} GPUs; plans are made for {MOST_GPUS} of a "

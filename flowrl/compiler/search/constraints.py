@@ -92,7 +92,7 @@ class Constraints:
             if residency in ("drop", "alias") and (seat.use == "train" or seat.role not in trained):
                 raise RunFileError(
                     f"`{seat}` has the residency `{residency}`, but no other seat trains its "
-                    "weights to bring them anew",
+                    "weights, so nothing would bring them back",
                     hint="let it be `resident`, or go to host memory with `offload`",
                 )
 

@@ -30,7 +30,8 @@ def check_adapters(run: RunFile, graph: Graph, cluster: Cluster) -> None:
         means = (node for node in uses[role].nodes if isinstance(node.op, Ema))
         if node := next(means, None):
             raise RunFileError(
-                f"`{role}` has an adapter, and a mean of adapters is not that of the models",
+                f"`{role}` has an adapter, and averaged adapters are not the "
+                "adapter of the averaged models",
                 where=f"{where}\n{node.loc.excerpt()}",
                 hint="train the whole model: leave the table out",
             )

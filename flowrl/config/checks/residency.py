@@ -28,7 +28,7 @@ def check_residencies(run: RunFile, graph: Graph, cluster: Cluster) -> None:
             if residency in ANEW and (use == "train" or "train" not in its.kinds):
                 raise RunFileError(
                     f"`{role}.{use}` has the residency `{residency}`, but no other seat trains its "
-                    "weights to bring them anew",
+                    "weights, so nothing would bring them back",
                     where=_key(run, cluster.pool_of(role, use), role, use),
                     hint="let it be `resident`, or go to host memory with `offload`",
                 )

@@ -122,7 +122,7 @@ def _kernels(path: KeyPath, train: TrainerTable) -> Iterator[Problem]:
     if train.packing == "padded" and train.attention not in ("auto", "sdpa"):
         yield Problem(
             (*path, "attention"),
-            f"`{dotted((*path, 'attention'))}` = {as_toml(train.attention)} is of packed rows; "
+            f"`{dotted((*path, 'attention'))}` = {as_toml(train.attention)} needs packed rows; "
             '`packing` is "padded"',
             hint="leave one of them out",
             against=((*path, "packing"),),

@@ -115,11 +115,11 @@ def _strangers(path: KeyPath, spec: PoolSpec, role: str, said: str) -> Iterator[
         uses = ", ".join(f"`{use}`" for use in USES)
         yield Problem(
             path,
-            f"{said}; `{use}` is no use of a model{nearest(use, USES)}",
+            f"{said}; `{use}` is not a use of a model{nearest(use, USES)}",
             hint=f"uses are {uses}",
         )
     elif role == "data":
-        yield Problem(path, f"{said}, which is no model", hint="leave it out")
+        yield Problem(path, f"{said}, which is not a model", hint="leave it out")
 
 
 def _workers(spec: PoolSpec) -> str:

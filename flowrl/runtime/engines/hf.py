@@ -53,8 +53,8 @@ class HFGenerator:
         check_device(spec)
         if spec.lora and ranks.count > 1:
             raise EngineError(
-                f"{ranks.count} ranks are to divide `{spec.path}`, which has an adapter: that goes "
-                "beside whole layers",
+                f"{ranks.count} ranks are to divide `{spec.path}`, which has an adapter: that "
+                "needs whole layers",
                 hint="take a layout without tp",
             )
         whole = attrs.evolve(spec, head="lm", device=spec.device if ranks == ALONE else "cpu")

@@ -107,7 +107,7 @@ class TextReader:
             raise EngineError(
                 f"the chat template of `{self.role}` refuses the messages: {error}",
                 where=f"  {row.where}",
-                hint="mend the row, or the chat_template of the reward model",
+                hint="fix the row, or the chat_template of the reward model",
             ) from error
 
 

@@ -49,7 +49,7 @@ def choose_attention(
     tried = (wanted,) if wanted in FASTEST else FASTEST if wanted == "auto" and not on_cpu else ()
     if packing == "padded" and wanted in FASTEST:
         raise EngineError(
-            f'{role}: attention = "{wanted}" is of packed rows; packing is "padded"',
+            f'{role}: attention = "{wanted}" needs packed rows; packing is "padded"',
             hint='set packing = "packed", or leave attention out',
         )
     refused = {}
@@ -71,8 +71,8 @@ def _own(
     if wanted not in ("auto", own):
         why = refused.get(wanted, f"a {type(model).__name__} is run by `{own}`")
         raise EngineError(
-            f'{role}: attention = "{wanted}" is not there: {why}',
-            hint='attention = "auto" takes the fastest that is',
+            f'{role}: attention = "{wanted}" is not available: {why}',
+            hint='attention = "auto" takes the fastest that is available',
         )
     apart = packing != "padded" and keeps_rows_apart(model)
     if packing == "packed" and not apart:
@@ -98,7 +98,7 @@ def attend_by(name: str, model: Any, spec: ModelSpec) -> None:
     """
     device, dtype = torch.device(spec.device), DTYPES[spec.dtype]
     if device.type == "cpu":
-        raise EngineError(f"{name} trains on GPUs")
+        raise EngineError(f"{name} runs on GPUs only")
     if name != "flex" and dtype not in HALF:
         raise EngineError(f"{name} computes in half precision, not in {spec.dtype}")
     ours = register(name)

@@ -14,7 +14,7 @@ from flowrl.errors import EngineError
 CONFIG = "config.json"
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 FOLDER = "give a folder with config.json and safetensors, as `save_pretrained` writes it"
-AGAIN = "save the model again, or copy the folder anew: it was not written to its end"
+AGAIN = "save the model again, or copy the folder again: it was not written to its end"
 SHOWN = 5
 """Names of a folder that a message lists."""
 
@@ -28,7 +28,7 @@ def check_config(folder: Path) -> None:
     file = folder / CONFIG
     if not folder.is_dir():
         what = f"expected a folder; `{folder}` is a file" if folder.exists() else None
-        raise EngineError(what or f"`{folder}` is no folder", hint=FOLDER)
+        raise EngineError(what or f"`{folder}` is not a folder", hint=FOLDER)
     if not file.is_file():
         inside = [f"`{each.parent}`" for each in sorted(folder.glob(f"*/{CONFIG}"))]
         hint = f"a model is in {' and in '.join(inside)}" if inside else FOLDER
@@ -76,7 +76,7 @@ def _shards(index: Path) -> list[Path]:
     try:
         names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
-        raise EngineError(f"`{index}` is no index of weights: {error!r}", hint=AGAIN) from error
+        raise EngineError(f"`{index}` is not an index of weights: {error!r}", hint=AGAIN) from error
     files = [index.parent / str(name) for name in names]
     lacking = [file.name for file in files if not file.is_file()]
     if lacking:

@@ -139,7 +139,8 @@ def check_outputs(model: nn.Module, outputs: Sequence[str], temperature: float) 
     if temperature <= 0 and not set(LANGUAGE).isdisjoint(outputs):
         raise EngineError(
             f"logprobs need a temperature above 0; got {temperature}",
-            hint="greedy samples have no logprobs: sample the batch that is trained above 0",
+            hint="greedy samples have no logprobs: sample what is trained on at a temperature "
+            "above 0",
         )
 
 

@@ -69,7 +69,7 @@ def _check_speaks(config: Any, path: str) -> None:
         raise EngineError(
             f"`{path}` is of type {config.model_type}, of which transformers has no causal "
             "language model",
-            hint="take a model that says the next token of a text, such as one of type llama",
+            hint="take a model that predicts the next token, such as one of type llama",
         )
 
 
@@ -92,8 +92,8 @@ def check_classifier(model: nn.Module, path: str) -> None:
     """
     if not reads_one_way(model):
         raise EngineError(
-            f"`{path}` is a {type(model).__name__}, which reads both ways: its number at a token "
-            "would depend on those after it",
+            f"`{path}` is a {type(model).__name__}, which attends both ways: its output at a "
+            "token would depend on later tokens",
             hint="take a classifier with one label on a causal language model, or call this one "
             "in a reward function",
         )

@@ -54,7 +54,7 @@ def asked_by(model: Any) -> set[Asked]:
     finally:
         model.set_attn_implementation(own)
     if not (found and close(model, got, expected)):
-        raise EngineError(f"a {kind} attends in a way of its own")
+        raise EngineError(f"a {kind} computes attention in a way of its own")
     return found
 
 

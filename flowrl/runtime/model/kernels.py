@@ -209,7 +209,7 @@ def _varlen(package: Any) -> Kernel:
     def run(q: Tensor, k: Tensor, v: Tensor, starts: Tensor, longest: int, *how: Any) -> Tensor:
         scale, window, softcap = how
         if softcap is not None:
-            raise EngineError("`varlen_attn` caps no scores")
+            raise EngineError("`varlen_attn` has no softcap")
         made: Tensor = function(
             *(q, k, v, starts, starts, longest, longest),
             scale=scale,

@@ -231,7 +231,7 @@ def check_report(report: Mapping[str, Any], fresh: set[str], path: str, kind: st
             f"`{name}` in `{path}` is of shape {list(found)}; a {kind} here needs {list(needed)}",
             hint="a head gives one number: train one with `head` set, or take another model"
             if name in fresh
-            else "its config.json is of another model than its weights: copy the folder anew",
+            else "its config.json is of another model than its weights: copy the folder again",
         )
     lacking = set(report["missing_keys"]) - fresh
     if lacking:

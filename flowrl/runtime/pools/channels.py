@@ -112,8 +112,8 @@ class Written:
         there = model is not None and model.engine is self
         if not there:
             raise EngineError(
-                f"`{self.role}` was resharded into its generator, which has got other weights "
-                "since",
+                f"`{self.role}` was resharded into its generator, which has been "
+                "given other weights since",
                 hint="sample from a model before another of the same role is sampled from",
             )
         return self.generator.stored()

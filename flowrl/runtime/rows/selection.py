@@ -74,7 +74,7 @@ def align(value: Any, rows: Sequence[Row], to: Sequence[Row], axes: Sequence[Axi
     for row, key in zip(to, wanted, strict=True):
         if key not in places:
             raise EngineError(
-                f"the value has nothing for row {row.id} ({row.where}), which `to` has",
+                f"the value has no entry for row {row.id} ({row.where}), which `to` has",
                 hint="both must be made of the same prompts; a row whose reward failed is gone "
                 "where `on_reward_error` drops its group",
             )

@@ -58,7 +58,7 @@ def check_prompts(
     for number, request in enumerate(requests):
         where, length = f"prompt {number} of the block", len(request.prompt)
         if not length:
-            raise EngineError(f"{where} is empty", hint="begin prompts with a token, as bos")
+            raise EngineError(f"{where} is empty", hint="begin prompts with a token, such as BOS")
         if length > room:
             raise EngineError(
                 f"{where} has {length} tokens; the model's {positions} positions leave {room} "

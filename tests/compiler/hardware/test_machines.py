@@ -93,14 +93,14 @@ help: known are {GPUS}\
         (
             "8xH100 +",
             snapshot("""\
-`8xH100 +` is no list of machines: got `` in it
+`8xH100 +` is not a list of machines: got `` in it
 help: write GPUs a node and their kind, `8xH100`; several nodes `2x8xH100`; kinds joined by `+`\
 """),
         ),
         (
             "0xH100",
             snapshot("""\
-`0xH100` in `0xH100` is no machine at all
+`0xH100` in `0xH100` is zero machines
 help: write GPUs a node and their kind, `8xH100`; several nodes `2x8xH100`; kinds joined by `+`\
 """),
         ),

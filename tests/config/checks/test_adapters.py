@@ -79,7 +79,7 @@ def test_a_mean_of_adapters_is_refused(load, tmp_path):
         checked(load(LORA, text=GRPO.replace('"grpo"', '"tethered.py"')))
 
     assert str(caught.value) == snapshot("""\
-`policy` has an adapter, and a mean of adapters is not that of the models
+`policy` has an adapter, and averaged adapters are not the adapter of the averaged models
   run.toml:20
    20 | [models.policy.lora]
                        ^^^^

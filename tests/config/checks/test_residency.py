@@ -49,7 +49,7 @@ def test_weights_that_nothing_brings_again_are_not_let_go(load):
         checked(load(POOL.replace("{residencies}", '{ reference = "drop" }')))
 
     assert str(error.value) == snapshot("""\
-`reference.score` has the residency `drop`, but no other seat trains its weights to bring them anew
+`reference.score` has the residency `drop`, but no other seat trains its weights, so nothing would bring them back
   run.toml:23
    23 | residencies = { reference = "drop" }
                         ^^^^^^^^^

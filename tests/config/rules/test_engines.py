@@ -58,7 +58,7 @@ def test_a_kernel_of_packed_rows_where_rows_are_padded(error_of, load):
     train = "[engines.policy.train]\npacking = 'padded'\n"
 
     assert error_of(train + "attention = 'varlen'\n") == snapshot("""\
-`engines.policy.train.attention` = "varlen" is of packed rows; `packing` is "padded"
+`engines.policy.train.attention` = "varlen" needs packed rows; `packing` is "padded"
   run.toml:22
    22 | attention = 'varlen'
         ^^^^^^^^^

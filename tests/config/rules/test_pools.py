@@ -9,7 +9,7 @@ POOL = "[cluster.pools.train]\ngpus = 8\nworkers = 8\nroles = ['policy']\n"
 
 def test_a_layout_that_is_none(error_of):
     assert error_of(POOL + "layouts = {policy = 'fdsp8'}\n") == snapshot("""\
-`fdsp8` is no layout: `fdsp8` (did you mean `fsdp`?)
+`fdsp8` is not a layout: `fdsp8` (did you mean `fsdp`?)
   run.toml:24
    24 | layouts = {policy = 'fdsp8'}
                    ^^^^^^
@@ -144,14 +144,14 @@ def test_a_layout_or_a_residency_of_a_use_that_is_none(error_of):
     pool = "[cluster.pools.train]\nroles = ['policy']\n"
 
     assert error_of(pool + "layouts = {'policy.sample' = '1'}\n") == snapshot("""\
-pool `train` lays out `policy.sample`; `sample` is no use of a model
+pool `train` lays out `policy.sample`; `sample` is not a use of a model
   run.toml:22
    22 | layouts = {'policy.sample' = '1'}
                     ^^^^^^^^^^^^^
 help: uses are `train`, `score`, `generate`\
 """)
     assert error_of(pool + "residencies = {'policy.generat' = 'drop'}\n") == snapshot("""\
-pool `train` has a residency of `policy.generat`; `generat` is no use of a model (did you mean `generate`?)
+pool `train` has a residency of `policy.generat`; `generat` is not a use of a model (did you mean `generate`?)
   run.toml:22
    22 | residencies = {'policy.generat' = 'drop'}
                         ^^^^^^^^^^^^^^
@@ -163,7 +163,7 @@ def test_data_have_no_residency(error_of):
     pool = "[cluster.pools.train]\nroles = ['policy', 'data']\n"
 
     assert error_of(pool + "residencies = {data = 'offload'}\n") == snapshot("""\
-pool `train` has a residency of `data`, which is no model
+pool `train` has a residency of `data`, which is not a model
   run.toml:22
    22 | residencies = {data = 'offload'}
                        ^^^^

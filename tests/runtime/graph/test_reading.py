@@ -112,7 +112,7 @@ def test_a_chat_template_that_refuses_a_row(own):
     assert str(error.value) == snapshot("""\
 the chat template of `judge` refuses the messages: no system
   rows.jsonl:1
-help: mend the row, or the chat_template of the reward model\
+help: fix the row, or the chat_template of the reward model\
 """)
 
 

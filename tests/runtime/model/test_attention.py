@@ -101,8 +101,8 @@ def test_a_kernel_with_a_flaw_is_passed_over(choose, flaws):
             None,
             "llama",
             snapshot("""\
-model: attention = "varlen" is not there: varlen trains on GPUs
-help: attention = "auto" takes the fastest that is\
+model: attention = "varlen" is not available: varlen runs on GPUs only
+help: attention = "auto" takes the fastest that is available\
 """),
         ),
         (
@@ -110,7 +110,7 @@ help: attention = "auto" takes the fastest that is\
             "padded",
             "llama",
             snapshot("""\
-model: attention = "flex" is of packed rows; packing is "padded"
+model: attention = "flex" needs packed rows; packing is "padded"
 help: set packing = "packed", or leave attention out\
 """),
         ),
@@ -119,8 +119,8 @@ help: set packing = "packed", or leave attention out\
             None,
             "gemma2",
             snapshot("""\
-model: attention = "sdpa" is not there: a Gemma2ForCausalLM is run by `capped`
-help: attention = "auto" takes the fastest that is\
+model: attention = "sdpa" is not available: a Gemma2ForCausalLM is run by `capped`
+help: attention = "auto" takes the fastest that is available\
 """),
         ),
         (
@@ -149,8 +149,8 @@ def test_a_kernel_of_half_precision_is_refused_in_float32(choose):
         choose("llama", "varlen", device="cuda")
 
     assert str(error.value) == snapshot("""\
-model: attention = "varlen" is not there: varlen computes in half precision, not in float32
-help: attention = "auto" takes the fastest that is\
+model: attention = "varlen" is not available: varlen computes in half precision, not in float32
+help: attention = "auto" takes the fastest that is available\
 """)
 
 

@@ -164,5 +164,5 @@ def test_greedy_logprobs_are_refused(model_folder, batch):
 
     assert str(error.value) == snapshot("""\
 logprobs need a temperature above 0; got 0.0
-help: greedy samples have no logprobs: sample the batch that is trained above 0\
+help: greedy samples have no logprobs: sample what is trained on at a temperature above 0\
 """)

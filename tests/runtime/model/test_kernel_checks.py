@@ -54,7 +54,7 @@ def test_a_model_that_adds_to_its_attention_is_told():
     with pytest.raises(EngineError) as error:
         asked_by(model)
 
-    assert str(error.value) == snapshot("a Qwen2ForCausalLM attends in a way of its own")
+    assert str(error.value) == snapshot("a Qwen2ForCausalLM computes attention in a way of its own")
 
 
 def test_starts_keep_rows_apart_where_transformers_has_no_mask(model_folder):

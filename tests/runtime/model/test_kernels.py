@@ -129,7 +129,7 @@ def test_scores_are_capped_by_flash_attn_and_not_by_torch(qkv):
     with pytest.raises(EngineError) as error:
         kernel_of("varlen")(*qkv, *how)
 
-    assert str(error.value) == snapshot("`varlen_attn` caps no scores")
+    assert str(error.value) == snapshot("`varlen_attn` has no softcap")
 
 
 def test_a_kernel_computes_in_the_dtype_of_autocast(qkv):

@@ -195,7 +195,7 @@ def test_ranks_that_would_divide_layers_with_adapters_are_told(model_folder, tok
         HFGenerator(spec, tokenizer, Ranks(0, 2))
 
     assert str(caught.value).replace(spec.path, "MODEL") == snapshot("""\
-2 ranks are to divide `MODEL`, which has an adapter: that goes beside whole layers
+2 ranks are to divide `MODEL`, which has an adapter: that needs whole layers
 help: take a layout without tp\
 """)
 

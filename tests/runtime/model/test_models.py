@@ -46,7 +46,7 @@ def test_a_missing_folder_is_named(tmp_path):
         load_model(ModelSpec(str(tmp_path / "none")))
 
     assert str(error.value).replace(str(tmp_path), "TMP") == snapshot("""\
-`TMP/none` is no folder
+`TMP/none` is not a folder
 help: give a folder with config.json and safetensors, as `save_pretrained` writes it\
 """)
 
@@ -102,7 +102,7 @@ def test_a_reward_model_that_does_not_read_the_last_token_is_refused(tmp_path):
         load_model(ModelSpec(str(tmp_path), "reward"))
 
     assert str(error.value).replace(str(tmp_path), "TMP") == snapshot("""\
-`TMP` is a BertForSequenceClassification, which reads both ways: its number at a token would depend on those after it
+`TMP` is a BertForSequenceClassification, which attends both ways: its output at a token would depend on later tokens
 help: take a classifier with one label on a causal language model, or call this one in a reward function\
 """)
 

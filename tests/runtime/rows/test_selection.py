@@ -95,6 +95,6 @@ def test_align_names_the_row_that_is_missing():
         selection.align(Ragged(torch.zeros(1)), rows(1), rows(1, 2), AXES[:1])
 
     assert str(error.value) == snapshot("""\
-the value has nothing for row 2 (data.jsonl:3), which `to` has
+the value has no entry for row 2 (data.jsonl:3), which `to` has
 help: both must be made of the same prompts; a row whose reward failed is gone where `on_reward_error` drops its group\
 """)
