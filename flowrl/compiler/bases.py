@@ -13,8 +13,9 @@ from flowrl.ops.uses import Uses, uses_of
 def share_bases(graph: Graph, cluster: Cluster) -> Graph:
     """Read a frozen model off the base of one with an adapter that was loaded from the same folder.
 
-    An adapter's base never changes, so with the adapter off it gives the same numbers, to the bit,
-    in any version. The folder is loaded once, and 0 more bytes are held.
+    An adapter's base never changes, so with the adapter off it gives the same numbers in any
+    version: to the bit, unless it is a float32 folder's that bfloat16 has rounded. The folder is
+    loaded once, and 0 more bytes are held.
 
     Requires: nothing. Ensures: no model is read whose weights `cluster.bases` says another one
     has, if it is only run forward as a language model, in the pool that trains the other as one.

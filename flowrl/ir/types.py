@@ -88,7 +88,7 @@ class TensorType:
 
 @attrs.frozen
 class ModelType:
-    """One version of one model's weights, with its optimiser state; opaque to tensor ops.
+    """One version of one model's weights, with its optimizer state; opaque to tensor ops.
 
     Attributes:
         role: the argument of the program.

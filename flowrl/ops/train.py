@@ -1,4 +1,4 @@
-"""Change a model: one optimiser step on a loss, a copy, an average."""
+"""Change a model: one optimizer step on a loss, a copy, an average."""
 
 from collections.abc import Callable, Mapping
 from numbers import Real
@@ -71,7 +71,7 @@ class New:
 def update(
     model: Model, loss: Callable[[New], Any], rollouts: Any
 ) -> tuple[Model, dict[str, Value]]:
-    """Take one optimiser step on a loss and return the model's next version.
+    """Take one optimizer step on a loss and return the model's next version.
 
     The gradient is that of the loss over all rows of `rollouts` together, whatever the size of
     microbatches, the packing and the number of GPUs.

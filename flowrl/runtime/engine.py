@@ -129,7 +129,7 @@ class Loss(Protocol):
 
 @attrs.frozen
 class Update:
-    """What one optimiser step did.
+    """What one optimizer step did.
 
     stats: `loss`, `grad_norm` (before clipping), `learning_rate`, `microbatches`.
     new: the outputs that the loss read, for the whole batch, without gradient.
@@ -190,11 +190,11 @@ class Trainer(Scorer, Protocol):
         loss: Loss,
         step: int,
     ) -> Update:
-        """Take one optimiser step; `step` (0-based, of the run) sets the learning rate."""
+        """Take one optimizer step; `step` (0-based, of the run) sets the learning rate."""
         ...
 
     def state_dict(self) -> dict[str, object]:
-        """Return weights and optimiser state, as clones."""
+        """Return weights and optimizer state, as clones."""
         ...
 
     def load_state_dict(self, state: Mapping[str, object]) -> None:

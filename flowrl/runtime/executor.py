@@ -33,9 +33,10 @@ class Step:
     Attributes:
         carry: the next carry.
         metrics: the program's metrics, and what was counted: `reward/errors`.
-        seconds: by phase: `data`, `weights` (new ones for what samples), `generate`, `reward`,
-            `score`, `update`, `compare` (what samples with what trains); on Ray with the pool
-            before it, as in `train/update`. Pools work at the same time.
+        seconds: by phase: `data`, `weights` (loading new ones into a generator), `reshard`,
+            `generate`, `reward`, `score`, `update`, `compare` (what samples with what trains),
+            `residency`; on Ray with the pool before it, as in `train/update`. Pools work at the
+            same time.
         elapsed: seconds that the step took.
         ops: what each op took, by its name in the printed graph, in the order of the graph.
     """

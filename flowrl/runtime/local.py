@@ -35,7 +35,7 @@ class RoleSetup:
         sequences_per_block: how many sequences the generator computes together; None for all of
             a worker's.
         trainer: the engine that runs it forward and trains it.
-        options: of the optimiser and of microbatches.
+        options: of the optimizer and of microbatches.
         fsdp: how its weights are divided over the ranks of its pool; None gives each all.
         shares: whether the trainer computes with the generator's own tensors, where these can be
             lent.

@@ -17,7 +17,7 @@ from flowrl.runtime.training.schedule import TrainerOptions
 
 TEXTS = ("one", "a b", "so it goes", "x", "why?", "no", "what now", "b = c")
 SMOOTH = TrainerOptions(learning_rate=1.0, eps=1.0, max_grad_norm=1e9)
-"""An optimiser whose step is a smooth function of the gradient: g / (|g| + 1)."""
+"""An optimizer whose step is a smooth function of the gradient: g / (|g| + 1)."""
 
 
 @attrs.define(eq=False)

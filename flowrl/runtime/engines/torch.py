@@ -28,7 +28,7 @@ from flowrl.runtime.training.schedule import TrainerOptions, learning_rate
 
 
 class TorchTrainer(TorchScorer):
-    """A model with an AdamW optimiser; of a model with an adapter, that alone is trained.
+    """A model with an AdamW optimizer; of a model with an adapter, that alone is trained.
 
     A gradient is the same for every `tokens_per_microbatch` and packing: losses that are sums
     over rows go backward a microbatch at a time, all others in two passes over the microbatches
@@ -37,11 +37,11 @@ class TorchTrainer(TorchScorer):
 
     Args:
         spec: the model to start from.
-        options: of the optimiser and of microbatches.
+        options: of the optimizer and of microbatches.
         head: the head that the role needs, where the spec has none.
         role: the model's name in the program, for messages.
         ranks: this process and those that train the model with it.
-        fsdp: how weights and optimiser state are divided over them.
+        fsdp: how weights and optimizer state are divided over them.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class TorchTrainer(TorchScorer):
         loss: Loss,
         step: int,
     ) -> Update:
-        """Take one optimiser step.
+        """Take one optimizer step.
 
         None is taken, and no moment or weight changes, before `start_step` or if there is no
         token. A gradient of zero is a step as in torch: momentum and weight decay go on.
@@ -211,7 +211,7 @@ class TorchTrainer(TorchScorer):
                     yield f"{name} {number}", chunk(x)
 
     def state_dict(self) -> dict[str, object]:
-        """Return weights and optimiser state, whole, as clones on the CPU."""
+        """Return weights and optimizer state, whole, as clones on the CPU."""
         state = {"weights": self.own(), "optimizer": self.optimizer.state_dict()}
         with self.awake(), self.ranks.together(f"the state of `{self.role}`"):
             return dict(cloned(state))

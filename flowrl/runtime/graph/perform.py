@@ -194,7 +194,7 @@ def _scored(
 
 
 def update(it: Evaluator, node: Node, args: list[Any], path: Path) -> Sequence[Any]:
-    """Take one optimiser step."""
+    """Take one optimizer step."""
     op, handle, context, tokens = node.op, *args[:3]
     assert isinstance(op, model.Update)
     captured = args[len(args) - op.loss.captures() :]
