@@ -325,7 +325,7 @@ def test_an_engine_that_only_evaluations_use_needs_the_positions_too(folder):
 
     said = refused(folder, lambda: checked(file, ("engines.policy.generate.max_tokens=9999",)))
 
-    assert said.startswith("`engines.policy.generate.max_tokens` takes 10000 positions")
+    assert said.startswith("`engines.policy.generate.max_tokens` needs at least 10000 positions")
 
 
 def test_a_model_that_only_evaluations_ask_for_rewards_is_checked_too(folder):
