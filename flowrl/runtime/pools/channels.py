@@ -106,7 +106,7 @@ class Written:
         """Return what was written: of several ranks' model, this one's part.
 
         Raises:
-            EngineError: the generator has got other weights since.
+            EngineError: the generator has been given other weights since.
         """
         model, _ = self.loaded.get(self.generator, (None, 0))
         there = model is not None and model.engine is self
