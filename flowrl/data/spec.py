@@ -65,7 +65,7 @@ class DataSpec:
     options: Mapping[str, Any] = attrs.field(factory=dict)
     """Keyword arguments of the reasoning_gym task, the Python function or the hub's loader."""
     split: str | None = None
-    """The split of a hub name or a saved folder; may be left out where there is one only."""
+    """The split of a hub name or a saved folder; may be left out if there is only one."""
     prompt_key: str = "prompt"
     """The column with the prompt: text, or chat messages (`question` for reasoning_gym)."""
     completion_key: str = "completion"
@@ -77,9 +77,9 @@ class DataSpec:
     template: str | None = None
     """The prompt as a `str.format` template over columns: "Question: {question}\\nAnswer:"."""
     system: str | None = None
-    """The system message of chat prompts; a row's own stands instead."""
+    """The system message of chat prompts; a row's own takes precedence."""
     chat: bool | None = None
-    """True: text prompts become a user's turn in the chat template; messages always are chat. A
+    """True: text prompts become a user's turn in the chat template; messages are always chat. A
     row's column `tools`, a list of schemas, is given to the template."""
     examples: Sequence[Mapping[str, str]] = attrs.field(factory=list, validator=_worked)
     """Worked examples, {prompt, completion}, before each prompt: chat turns, or text."""
@@ -97,11 +97,11 @@ class DataSpec:
     on_long_prompt: OnLongPrompt = attrs.field(
         default="fail", validator=_one_of("fail", "skip", "truncate_left")
     )
-    """What is done with a longer prompt; `truncate_left` keeps its last tokens."""
+    """What happens to a longer prompt; `truncate_left` keeps its last tokens."""
     on_bad_row: OnBadRow = attrs.field(default="fail", validator=_one_of("fail", "skip"))
-    """What is done with a row that cannot be read or lacks a column; skipped rows are counted."""
+    """What happens to a row that cannot be read or lacks a column; skipped rows are counted."""
     limit: int | None = attrs.field(default=None, validator=_at_least(1))
-    """Only so many rows, after `skip_rows`."""
+    """Most rows to use, after `skip_rows`."""
     skip_rows: int = attrs.field(default=0, validator=_at_least(0))
     """Rows to leave out at the start, such as those held out by another spec's `limit`."""
     unique_key: str | None = None

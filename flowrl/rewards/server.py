@@ -30,7 +30,7 @@ LONGEST_PAUSE = 30.0
 
 @attrs.frozen
 class ServerSpec:
-    """A reward that a server gives over HTTP, and how it is asked.
+    """A reward that a server gives over HTTP, and how it is called.
 
     `kind` says what is posted and where the scores are in the answer:
 
@@ -42,19 +42,19 @@ class ServerSpec:
       completion apart.
 
     `{prompt}`, `{completion}` and `{column}` in a template stand for the texts and the row's
-    columns; other braces stand for themselves. The prompt is what the policy reads, its chat
-    template and all; a column may have the question alone.
+    columns; other braces stand for themselves. The prompt is what the policy reads, with its chat
+    template; a column may have the question alone.
 
-    Asked again, after growing pauses, is what may pass: a connection that fails or breaks, no
-    answer in time, and the statuses 408, 429, 502, 503 and 504, where `Retry-After` is kept to. A
-    request of several completions that is answered 400, 413, 422 or 500 is repeated one completion
-    at a time. Other statuses, and answers that can't be read, end the run.
+    Transient failures are retried, after growing pauses: a connection that fails or breaks, no
+    answer in time, and the statuses 408, 429, 502, 503 and 504, for which `Retry-After` is obeyed.
+    A request of several completions that is answered 400, 413, 422 or 500 is repeated one
+    completion at a time. Other statuses, and answers that can't be read, end the run.
     """
 
     http: str = attrs.field()
     """URL to post to: `http://host:8000/v1/chat/completions`."""
     kind: ServerKind = "json"
-    """What the server speaks."""
+    """The server's protocol."""
     model: str | None = None
     """Name of the model at the server; its only one if not given."""
     template: str | None = attrs.field(default=None)
@@ -64,12 +64,12 @@ class ServerSpec:
     a column of the data: `{ query = "texts", labels = "answer" }`. If not given, `prompts` and
     `completions` by these names."""
     scores: str = "rewards"
-    """Where the scores are in a `json` answer that is no list itself; `data.scores` goes deeper."""
+    """Where the scores are in a `json` answer that isn't a list itself; `data.scores` is nested."""
     pattern: str | None = attrs.field(default=None)
     """Regular expression whose last match, or group 1 of it, is the score in a judge's answer:
     `'score: (\\d+)'`. If not given, the whole answer is the number."""
     extra_body: Mapping[str, Any] = attrs.field(factory=dict)
-    """What else a request has: `{ temperature = 0, max_tokens = 8 }`."""
+    """Further fields of a request: `{ temperature = 0, max_tokens = 8 }`."""
     api_key_env: str | None = None
     """Environment variable with the key that is sent as bearer token; no key if not given."""
     batch: int | None = attrs.field(default=None)
@@ -79,7 +79,7 @@ class ServerSpec:
     time_limit: float = attrs.field(default=60.0, validator=gt(0))
     """Seconds until a request has its answer."""
     retries: int = attrs.field(default=3, validator=ge(0))
-    """Times that a request is asked again."""
+    """How often a request is retried."""
 
     def __attrs_post_init__(self) -> None:
         for field in attrs.fields(type(self)):

@@ -28,7 +28,7 @@ class RewardSpec:
     """`path.py:name`, `package.module:name` or `reasoning_gym:TASK`; or a table of these, by the
     value of the column `by`."""
     by: str = "data_source"
-    """The column that picks among several functions."""
+    """The column that selects one of several functions."""
     options: Mapping[str, Any] = attrs.field(factory=dict)
     """Keyword arguments of the function; of the task's scorer for `reasoning_gym:TASK`."""
     time_limit: float = attrs.field(default=10.0, validator=gt(0))

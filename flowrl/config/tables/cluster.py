@@ -20,38 +20,40 @@ class PoolSpec:
     """What runs there: a role, `role.generate`, `role.train`, the name of a reward that a model
     gives, `data` or `reward`."""
     workers: Positive = 1
-    """Worker processes: one a GPU, or several; any number without. All of them sample."""
+    """Worker processes: one or several a GPU; any number in a pool without GPUs. All of them
+    sample."""
     cpus: AboveZero = 0.5
     """CPUs that Ray sets aside for each worker."""
     layouts: dict[str, str] = attrs.field(factory=dict)
     """How weights lie over its workers, by role or quoted `"role.use"`: `"fsdp8"`, and
-    `"fsdp4 x dp2"`, two replicas of four chunks, of what has a `shard`; `"tp2 x dp4"` to generate.
-    Those that aren't given `flowrl plan` chooses; in a run they are `fsdp` of all workers where
-    weights have a `shard`, and whole elsewhere."""
+    `"fsdp4 x dp2"`, two replicas of four chunks, where `shard` is "fsdp2"; `"tp2 x dp4"` to
+    generate. What isn't given is chosen by `flowrl plan`; in a run it is `fsdp` over all workers
+    where `shard` is "fsdp2", and whole weights elsewhere."""
     residencies: dict[str, Literal["resident", "offload", "drop", "alias"]] = attrs.field(
         factory=dict
     )
     """What becomes of weights while other uses have the GPUs, by role or quoted `"role.use"`:
-    `resident`, they stay; `offload`, they go to host memory; `drop`, they are brought anew;
-    `alias`, they are those that train. Those that aren't given `flowrl plan` chooses; in a run they
-    stay."""
+    `resident`, they stay; `offload`, they go to host memory; `drop`, they are freed and sent again;
+    `alias`, they are the trainer's own. What isn't given is chosen by `flowrl plan`; in a run it is
+    `resident`."""
 
 
 @attrs.frozen
 class ClusterTable:
-    """Where the program runs. No key here changes what it computes."""
+    """Where the program runs. No key here changes what it computes, but for rounding."""
 
     executor: Literal["local", "ray"] = "local"
     """`local`: one process. `ray`: a worker process for each place in the pools."""
     address: str | None = None
-    """`host:port` of a Ray that runs already; a local one is started if not given."""
+    """`host:port` of a running Ray; a local one is started if not given."""
     num_gpus: Count | None = None
-    """GPUs that a local Ray takes itself to have, for tests; those it finds if not given."""
+    """GPUs that a local Ray pretends to have, for tests; those it finds if not given."""
     rank_timeout: AboveZero = 600.0
-    """Seconds that workers which run one model together wait for one another."""
+    """Seconds for which workers that run one model together wait for one another."""
     check_weights_every: Count = 100
-    """Compare weights before and after the first reshard and every so many, by checksums; and what
-    samples with what trains, after the first version and every so many; 0 is never."""
+    """How often weights are compared: by checksums before and after a reshard, and between engine
+    and trainer after a version is first sampled from; the first time and then every so many; 0 is
+    never."""
     worker_output: bool = False
     """Show what the workers print."""
     machines: str | None = None

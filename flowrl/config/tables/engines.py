@@ -14,15 +14,14 @@ class VLLMTable:
     """What the engine `vllm` is started with."""
 
     gpu_memory_utilization: Mass | None = None
-    """Share of a GPU's memory for weights, activations and key-value cache, which the engine has
+    """Share of a GPU's memory for weights, activations and key-value cache, which the engine holds
     from its start to its end, also while others work, unless its residency is `offload` or `drop`.
     If not given: 0.9 where nothing else lives in its pool, 0.4 where a trainer or another model
-    does; with the executor `local`, all live in one."""
+    does; with the executor `local`, all live in one pool."""
     kv_cache_gib: AboveZero | None = None
-    """Size of the key-value cache instead, kept as long; on a CPU 1 GiB if not given."""
+    """Size of the key-value cache instead, held as long; on a CPU 1 GiB if not given."""
     max_model_len: Positive | None = None
-    """Most tokens of a prompt and its completion; as many as the model has positions if not
-    given."""
+    """Most tokens of a prompt and its completion together; the model's positions if not given."""
     max_num_seqs: Positive | None = None
     """Most sequences that run at once, with CUDA graphs for as many; if not given, vLLM's choice by
     the GPU, with graphs for 512 at most."""
@@ -41,7 +40,7 @@ class GenerateTable:
     top_p: Mass | None = None
     """Smallest probability mass to sample from; all of it if not given."""
     top_k: Count | None = None
-    """Number of likeliest tokens to sample from; 0, or not given: all."""
+    """Number of most likely tokens to sample from; 0, or not given: all."""
     max_tokens: Positive = 256
     """Most tokens in a completion."""
     min_tokens: Count = 0
@@ -49,8 +48,8 @@ class GenerateTable:
     stop: tuple[str, ...] = ()
     """Strings that end a completion."""
     sequences_per_block: Positive | None = None
-    """Sequences that are computed together; it fixes results, whatever the number of replicas. Not
-    given: 64 with `hf`; with `vllm`, which fills the GPU itself, all that a worker samples."""
+    """Sequences that are computed together, so that results don't depend on the number of replicas.
+    If not given: 64 with `hf`; with `vllm`, which batches by itself, all that a worker samples."""
     vllm: VLLMTable | None = None
     """What the engine `vllm` is started with."""
 
@@ -76,26 +75,26 @@ class TrainerTable:
     packing: Literal["packed", "padded"] | None = None
     """Layout of a microbatch; padded on a CPU and packed on a GPU if not given."""
     attention: Literal["auto", "flash_attn", "varlen", "flex", "sdpa"] = "auto"
-    """Kernel of attention. `flash_attn` (the package), `varlen` and `flex` (torch's) are of packed
-    rows on GPUs, the first two in bfloat16; `sdpa` has a mask of each token with each. `auto`: the
-    first of them that is there and right for the model, in this order."""
+    """Attention kernel. `flash_attn` (the package), `varlen` and `flex` (torch's) are for packed
+    rows on GPUs, the first two in bfloat16; `sdpa` uses a dense mask. `auto`: the first of them, in
+    this order, that is available and right for the model."""
     compile: bool = False
-    """Layers, and what reads logits, are compiled by torch, once for any number of tokens: less
-    time and memory in each step, and a minute before the first."""
+    """Compile layers, and what reads logits, with torch, once for any number of tokens: less time
+    and memory in each step, and a minute before the first."""
     checkpointing: bool = False
-    """Layers keep their input only, and run forward again before their backward: less memory, more
-    time, the same results."""
+    """Activation checkpointing: layers keep only their inputs, and run forward again before their
+    backward: less memory, more time, the same results."""
     offload_activations: bool = False
-    """With `checkpointing`: the inputs that layers keep are in host memory meanwhile."""
+    """With `checkpointing`: the inputs that layers keep wait in host memory."""
     offload: Literal["none", "optimizer", "all"] = "none"
-    """What is in host memory. `optimizer`: AdamW's moments, but for the time of a step. `all`, with
-    `fsdp2`: weights, gradients and optimizer state, where the step is taken too; a layer's weights
+    """What is kept in host memory. `optimizer`: AdamW's moments, except during a step. `all`, with
+    `fsdp2`: weights, gradients and optimizer state, and the step is taken there; a layer's weights
     are on the GPU while they are gathered."""
     shard: Literal["none", "fsdp2"] = "none"
-    """`none`: weights are whole. `fsdp2`: weights, gradients and optimizer state are divided over
-    the workers of its pool, which share the rows of each microbatch out."""
+    """`none`: weights are whole. `fsdp2`: weights, gradients and optimizer state are sharded over
+    the workers of its pool, which divide the rows of each microbatch among them."""
     reshard_after_forward: bool = True
-    """With `fsdp2`: a layer's gathered weights go after its forward; else they stay until its
+    """With `fsdp2`: free a layer's gathered weights after its forward; if false they stay until its
     backward, which takes more memory and less time."""
 
 

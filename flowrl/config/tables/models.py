@@ -11,17 +11,18 @@ from flowrl.config.toml.types import AboveZero, Fraction, Positive
 class LoraTable:
     """Low-rank adapters, made by peft, that are trained in place of the model (arXiv:2106.09685).
 
-    The model is their base and stays as it is, in its `dtype`; they are float32. They alone are
-    sent to what samples. A frozen model of the same `path` is that base: it takes no memory.
+    The model is their base and stays as it is, in its `dtype`; they are float32. Only they are
+    sent to the generator. A frozen model of the same `path` and `dtype` is that base: it takes no
+    memory.
     """
 
     rank: Positive = 16
-    """Rows and columns that an adapter has between its two matrices."""
+    """Rank of an adapter: the inner dimension of its two matrices."""
     alpha: AboveZero = 32.0
-    """What an adapter gives is multiplied by `alpha / rank`."""
+    """An adapter's output is multiplied by `alpha / rank`."""
     dropout: Fraction = 0.0
-    """Only 0: else a policy's ratio to itself would not be 1, and a gradient would depend on how
-    rows are divided."""
+    """Must be 0: otherwise a policy's ratio to itself would not be 1, and gradients would depend on
+    how rows are divided."""
     targets: str | tuple[str, ...] = "all-linear"
     """Linear layers with an adapter, by the last part of their names: `["q_proj", "v_proj"]`."""
 
@@ -31,7 +32,8 @@ class ModelTable:
     """One model of the program, by the name that the program gives it."""
 
     path: str
-    """Folder or hub name of a transformers model. Roles that start equal name the same one."""
+    """Folder or hub name of a transformers model. Roles that start from the same weights name the
+    same one."""
     head: Literal["lm", "value", "lm+value", "reward", "token_reward"] | None = None
     """What the model computes; what the program reads of it if not given."""
     dtype: Literal["float32", "bfloat16", "float64"] = "float32"

@@ -24,12 +24,12 @@ class ProgramTable:
 
 @attrs.frozen
 class CorrectionTable:
-    """Importance weights for what engine and trainer differ by; none without this table."""
+    """Importance weights for the mismatch of engine and trainer; none without this table."""
 
     level: Literal["token", "sequence", "geomean"] = "token"
-    """What is weighed: each token, the product over a sample's tokens, or their geometric mean."""
+    """What is weighted: each token, the product over a sample's tokens, or their geometric mean."""
     mode: Literal["truncate", "mask", "geomean_filter_token_truncate"] = "truncate"
-    """`truncate` holds weights to the bounds; `mask` gives 0 outside of them; the last one drops
+    """`truncate` clamps weights to the bounds; `mask` sets those outside to 0; the last one drops
     samples whose geometric mean is outside, and truncates the token weights of the others."""
     low: NotNegative | None = None
     """Lower bound; none if not given."""
@@ -47,7 +47,7 @@ class RewardTable:
     """
 
     on_reward_error: Literal["fail", "drop_group", "score_zero"] = "fail"
-    """What follows if a reward raises, takes too long or gives no number."""
+    """What happens if a reward raises, takes too long or gives no number."""
     workers: Positive = 1
     """Worker processes that call reward functions."""
     functions: dict[str, Table] = attrs.field(factory=dict, metadata={OPEN_TO: dict})
@@ -92,7 +92,7 @@ class OptimizerSettings:
     max_grad_norm: AboveZero = 1.0
     """Norm that gradients are clipped to."""
     start_step: Count = 0
-    """First step that updates the weights; a critic may train before its policy does."""
+    """First step that updates the weights, so that a critic can train before its policy does."""
 
 
 @attrs.frozen
@@ -122,8 +122,8 @@ class TrainTable:
     """Largest gap between engine and trainer logprobs of a token before the run stops; none if
     not given."""
     max_mean_logprob_mismatch: AboveZero | None = None
-    """The same of the mean gap of a step's tokens: in bfloat16 single tokens are far off by
-    rounding alone, and a stale or altered weight moves all."""
+    """Largest mean of that gap over a step's tokens: in bfloat16 rounding alone moves single tokens
+    far, while a stale or altered weight moves all of them."""
     folder: str | None = None
     """Where checkpoints and logs go; `runs/` and the run file's name if not given. A folder that
     has the results of another run is refused."""
@@ -150,19 +150,19 @@ class EvalTable:
     at_start: bool = True
     """Evaluate before the first step."""
     data: Table = attrs.field(factory=dict)
-    """Keys of `[data]`; those of `[data]` stand for what is not given."""
+    """Keys of `[data]`, whose own values hold for what is not given."""
     reward: str | None = None
     """Which reward of `[reward]` to report; needed only if there are several."""
 
 
 @attrs.frozen
 class RoleWorkloadTable:
-    """How `flowrl plan` takes a role to be run, where `[engines]` doesn't say it."""
+    """How `flowrl plan` assumes a role is run, where `[engines]` doesn't say it."""
 
     sequences: Positive | None = None
     """Most sequences that an engine runs at once; as many as its cache holds if not given."""
     kv_share: Mass = 0.9
-    """Of the GPU memory that weights leave free, what an engine takes as KV cache; the engine
+    """Share of the GPU memory left free by weights that an engine takes as KV cache; the engine
     `vllm` takes what its own table says."""
 
 
@@ -177,7 +177,8 @@ class WorkloadTable:
     prompt_tokens: AboveZero | dict[str, Any] | list[Any] = 256
     """Tokens of a prompt."""
     response_tokens: AboveZero | dict[str, Any] | list[Any] | None = None
-    """Tokens of a completion; if not given, half of `max_tokens` on average, at most all of it."""
+    """Tokens of a completion; if not given, half of `max_tokens` on average, `max_tokens` at
+    most."""
     rounds: AboveZero = 1
     """Rounds that `sample_until` takes on average."""
     profile: str | None = None
