@@ -37,7 +37,7 @@ def test_the_order_depends_on_the_seed_and_stays_the_same(made):
     assert list(made(8, shuffle=False).order(5)) == list(range(8))
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(st.lists(st.integers(1, 9), max_size=8), st.integers(0, 30))
 def test_a_cursor_put_at_a_position_goes_on_as_if_it_had_never_stopped(data, takes, stop):
     whole = ids(data.cursor(), 30 + sum(takes))

@@ -31,15 +31,25 @@ def score(prompts, completions):
 """
 
 
-def ended(process, seconds=5.0):
-    """Return whether the process ends in time; a zombie has ended."""
-    deadline = time.monotonic() + seconds
-    with contextlib.suppress(psutil.NoSuchProcess):
-        while process.status() != psutil.STATUS_ZOMBIE:
-            if time.monotonic() > deadline:
-                return False
-            time.sleep(0.02)
+PATIENCE = 60.0
+"""Seconds to wait for what takes less than four where nothing else runs."""
+
+
+def ended(*processes):
+    """Return whether all processes end."""
+    deadline = time.monotonic() + PATIENCE
+    while any(map(runs, processes)):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
     return True
+
+
+def runs(process):
+    """Return whether a process is there; a zombie has ended."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return process.status() != psutil.STATUS_ZOMBIE
+    return False
 
 
 def workers_of(process):
@@ -47,9 +57,9 @@ def workers_of(process):
     return [child for child in process.children() if is_worker(child)]
 
 
-def is_worker(process, seconds=5.0):
+def is_worker(process):
     """Return whether a child runs a worker's program; as it starts, it names none for a moment."""
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + PATIENCE
     with contextlib.suppress(psutil.NoSuchProcess):  # it has ended
         while time.monotonic() < deadline:
             if command := process.cmdline():

@@ -44,7 +44,7 @@ def test_a_slow_server_is_asked_several_things_at_once_and_no_more(serve, asking
         with lock:
             now["open"] += 1
             most.append(now["open"])
-        together.wait(timeout=10)  # nobody is answered before three have asked
+        together.wait(timeout=60)  # nobody is answered before three have asked
         with lock:
             now["open"] -= 1
         return lengths(body)
@@ -84,14 +84,14 @@ def test_any_text_arrives_as_it_is(serve, asking, rows):
         lambda: (429, {}, b"slow down"),
         lambda: (502, {}, b""),
         lambda: dying(),
-        lambda: time.sleep(1.5),
+        lambda: time.sleep(4.0),
     ],
     ids=["503", "429", "502", "dies", "slow"],
 )
 def test_what_passes_is_asked_again_and_counted(passing, serve, asking, rows):
     server = serve(lambda body: passing() if len(server.asked) == 1 else lengths(body))
 
-    scored = asking(server, time_limit=1.0).score("judge", rows(2), texts(2))
+    scored = asking(server, time_limit=3.0).score("judge", rows(2), texts(2))
 
     assert scored.values == [0.0, 1.0]
     assert scored.counts("judge") == {
@@ -110,7 +110,7 @@ def test_a_server_is_waited_for_as_long_as_it_asks_but_not_for_ever(
     busy = (429, {"Retry-After": 3600}, b"")
     server = serve(lambda body: busy if len(server.asked) == 1 else lengths(body))
 
-    scored = asking(server, time_limit=1.0).score("judge", rows(1), ["abc"])
+    scored = asking(server, time_limit=30.0).score("judge", rows(1), ["abc"])
 
     assert scored.values == [3.0]
 
@@ -120,12 +120,12 @@ def test_what_does_not_pass_costs_the_scores_of_its_request_alone(fault, serve, 
     def of(body):
         if "xx" not in body["completions"]:
             return lengths(body)
-        time.sleep(1.5 if fault == "slow" else 0)
+        time.sleep(4.0 if fault == "slow" else 0)
         return {"503": (503, {}, b"still\n  loading"), "429": (429, {}, b"")}.get(fault) or dying()
 
     server = serve(of)
 
-    scored = asking(server, batch=2, time_limit=1.0).score("judge", rows(6), texts(6))
+    scored = asking(server, batch=2, time_limit=3.0).score("judge", rows(6), texts(6))
 
     assert scored.values == [0.0, 1.0, None, None, 4.0, 5.0]
     assert failures(scored, server)[0] == EXPECTED[fault]
@@ -142,7 +142,7 @@ EXPECTED = snapshot(
             "unanswered",
             "gave no answer in 2 attempts: IncompleteRead(16 bytes read, 999984 more expected)",
         ),
-        "slow": (2, "unanswered", "gave no answer in 2 attempts: nothing within 1 s"),
+        "slow": (2, "unanswered", "gave no answer in 2 attempts: nothing within 3 s"),
     }
 )
 
@@ -265,14 +265,16 @@ def test_under_fail_nothing_is_asked_after_the_first_failure(serve, asking, rows
 
 
 def test_an_answer_that_trickles_in_for_ever_is_given_up(serve, asking, rows):
+    given_up = threading.Event()
+
     def trickle():
-        for _ in range(100):
-            time.sleep(0.02)
+        while not given_up.wait(0.02):
             yield b" "
 
     server = serve(lambda body: trickle())
 
-    scored = asking(server, time_limit=0.7, retries=0).score("judge", rows(2), ["a", "b"])
+    scored = asking(server, time_limit=2.0, retries=0).score("judge", rows(2), ["a", "b"])
+    given_up.set()
 
     assert failures(scored, server) == snapshot(
         [(0, "unanswered", "did not end its answer"), (1, "unanswered", "did not end its answer")]

@@ -63,14 +63,14 @@ def test_a_call_past_its_time_limit_is_killed_and_the_workers_are_as_many_as_bef
     fault, write, pool, rows
 ):
     write(FAULTY)
-    opened = pool("rewards.py:score", workers=2, time_limit=0.5)
+    opened = pool("rewards.py:score", workers=2, batch=1, time_limit=3.0)
     before = workers_of(psutil.Process())
 
     scored = opened.score("reward", rows(4), ["a", fault, "bb", "ccc"])
 
     assert scored.values == [1.0, None, 2.0, 3.0]
     assert [(f.index, f.kind, f.text) for f in scored.failures] == snapshot(
-        [(1, "timeout", "did not return within 0.5 s")]
+        [(1, "timeout", "did not return within 3 s")]
     )
     assert scored.counts("reward")["reward/timeouts"] == 1.0
     after = workers_of(psutil.Process())

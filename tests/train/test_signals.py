@@ -9,24 +9,31 @@ import time
 import psutil
 import pytest
 
+from tests.rewards.processes import ended
+
 MAIN = "import sys; from flowrl.cli import main; sys.exit(main())"
 
 
 @pytest.fixture
 def started(folder):
     """Start `flowrl run` in a process of its own."""
-    path = folder.write("grpo")
+    path, children = folder.write("grpo"), []
 
     def start(*sets):
         arguments = [part for text in sets for part in ("--set", text)]
-        return subprocess.Popen(
+        child = subprocess.Popen(
             [sys.executable, "-c", MAIN, "run", path, *arguments],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
         )
+        children.append(child)
+        return child
 
-    return start
+    yield start
+    for child in children:
+        child.kill()
+        child.communicate()
 
 
 def after_first_step(folder, child):
@@ -48,12 +55,12 @@ def test_ctrl_c_ends_a_run_with_130_and_all_its_processes(folder, started):
     processes = after_first_step(folder, child)
 
     os.kill(child.pid, signal.SIGINT)
-    out, err = child.communicate(timeout=60)
+    out, err = child.communicate(timeout=300)
 
     assert child.returncode == 130
     assert out.splitlines()[-1] == f"interrupted; what was written is in {folder.path / 'out'}"
     assert "Traceback" not in err
-    assert gone(processes)
+    assert ended(*processes)
     records = folder.records()
     assert [record["step"] for record in records] == list(range(1, len(records) + 1))
 
@@ -64,23 +71,17 @@ def test_a_run_that_is_killed_takes_its_workers_along(folder, started, number):
     processes = after_first_step(folder, child)
 
     os.kill(child.pid, number)
-    child.communicate(timeout=60)
+    child.communicate(timeout=300)
 
     assert child.returncode == -number
-    assert gone(processes)
-
-
-def gone(processes):
-    """Return whether all have ended, within the seconds that a worker takes to see it."""
-    _, alive = psutil.wait_procs(processes, timeout=20)
-    return not alive
+    assert ended(*processes)
 
 
 def test_an_error_is_one_message_and_code_1(folder, started):
     (folder.path / "reward.py").write_text("def vowels(completions):\n    return 1 / 0\n")
 
     child = started("reward.workers=2")
-    _, err = child.communicate(timeout=60)
+    _, err = child.communicate(timeout=300)
 
     assert child.returncode == 1
     assert err.startswith("error: the reward function `reward.py:vowels` raised ZeroDivisionError")

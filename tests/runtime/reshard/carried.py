@@ -24,7 +24,7 @@ DTYPES = {2: torch.bfloat16, 4: torch.float32}
 def join(rank, address):
     """Become a rank; in a process of its own."""
     torch.set_num_threads(1)
-    own = Ranks(rank, RANKS, timeout=60)
+    own = Ranks(rank, RANKS, timeout=300)
     ranks.join(own, ranks.connect(address, own))
 
 

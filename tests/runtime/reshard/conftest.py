@@ -24,6 +24,6 @@ def on_ranks():
 
         def on_ranks(function, *args):
             calls = [process.submit(function, rank, *args) for rank, process in enumerate(crew)]
-            return [call.result(timeout=120) for call in calls]
+            return [call.result(timeout=600) for call in calls]
 
         yield on_ranks
