@@ -1,7 +1,7 @@
 """Decoupled Clip and Dynamic Sampling Policy Optimization (Yu et al. 2025, arXiv:2503.14476).
 
-What the last round has over is dropped, or begins the batch of the next step: `left_over` groups at most.
-Left out of the paper: the masking of truncated samples, an ablation of its sec. 3.4 that the penalty replaces.
+A batch has `groups` groups; None: as many as a step reads prompts, 512 in the paper. Of those that the last round
+has over, `left_over` at most begin the next. Left out of the paper: masking of truncated samples (an ablation).
 """
 
 import flowrl as fl
@@ -11,7 +11,7 @@ from flowrl import ops
 @fl.program
 def dapo(
     policy: fl.Model, prompts: fl.Prompts, surplus: fl.Carry = fl.Carry(fl.Buffer()),
-    *, groups=64, samples=16, rounds=10, left_over=0, minibatch=512, clip=0.2, clip_high=0.28, overlong=(),
+    *, groups: int | None = None, samples=16, rounds=10, left_over=0, minibatch=512, clip=0.2, clip_high=0.28, overlong=(),
 ):
     """GRPO on groups that all have a signal, over tokens, clipped higher; `overlong` is (max_len, cache_len)."""
     def draw(prompts):

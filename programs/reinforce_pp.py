@@ -8,9 +8,9 @@ from flowrl import ops
 
 
 @fl.program
-def reinforce_pp(policy: fl.Model, reference: fl.Model, prompts: fl.Prompts, *, gamma=1.0, clip=0.2, kl_coef=0.01):
+def reinforce_pp(policy: fl.Model, reference: fl.Model, prompts: fl.Prompts, *, samples=1, gamma=1.0, clip=0.2, kl_coef=0.01):
     """PPO without a critic: the return itself, with the KL in it, whitened over the batch."""
-    rollouts, scores = ops.score("reward", ops.generate(policy, prompts))
+    rollouts, scores = ops.score("reward", ops.generate(policy, prompts, n=samples))
     anchor = ops.logprobs(reference, rollouts)
     rewards = ops.token_rewards(scores, rollouts.mask, kl_coef * (rollouts.logprobs - anchor))
     advantages = ops.reinforce_plus_plus(rewards, rollouts.mask, gamma=gamma)      # f32[prompt, sample, token]

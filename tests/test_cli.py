@@ -197,7 +197,7 @@ error: the program scores by `reward`, but [reward] has `other`
   grpo.py:15
    15 |     rollouts, rewards = ops.score("reward", rollouts)      # f32[prompt, sample]; dropped rows are gone from both
                                 ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
-help: bind it: `[reward] reward = "path.py:function"`
+help: bind it in [reward]: `reward = "path.py:function"`
 """)
 
 
@@ -229,6 +229,9 @@ error: 32 responses a step (`train.prompts_per_step` = 32 x samples = 1) don't s
   run.toml:27
    27 | prompts_per_step = 32
         ^^^^^^^^^^^^^^^^
+  ppo.py:25
+   25 |     (policy, critic), stats = ops.scan(body, (policy, critic), ops.minibatches(batch, sequences=minibatch, epochs=epochs))
+                                                                       ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
 help: a minibatch of 4 fits
 """,
         )

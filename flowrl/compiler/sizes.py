@@ -116,10 +116,11 @@ class _Measured:
                 self._divide(value, value.type.selection, op)
             self._measure(value)
 
-    def _resize(self, axes: Sequence[tuple[Axis, Axis]], rows: int) -> None:
-        """Give fresh axes the sizes of those that they are made of, but the first one its own."""
+    def _resize(self, axes: Sequence[tuple[Axis, Axis]], rows: int | None) -> None:
+        """Give fresh axes the sizes of those they are made of; the first has `rows`, if given."""
         self.sizes |= {new: self.sizes.get(old, 1) for old, new in axes}
-        self.sizes[axes[0][1]] = rows
+        if rows is not None:
+            self.sizes[axes[0][1]] = rows
 
     def _divide(self, value: Value, selection: SelectionType, op: Division) -> None:
         """Give the axes of a turn their sizes, and the division its number of turns."""

@@ -126,11 +126,12 @@ class SampleUntil(ControlOp):
 
     draw: Graph
     source: str
-    groups: int
     rounds: int
     shortfall: str
     batch_axes: tuple[tuple[Axis, Axis], ...] = attrs.field(repr=False)
     surplus_axes: tuple[tuple[Axis, Axis], ...] = attrs.field(repr=False)
+    groups: int | None = None
+    """Those of a batch; None: as many as there are prompts in a round."""
     number: int = attrs.field(default=0, repr=False)
     capacity: int = 0
     carried: int = attrs.field(default=0, repr=False)

@@ -23,7 +23,7 @@ def sample_until(
     keep: Callable[[T], Value],
     prompts: Prompts,
     *,
-    groups: int,
+    groups: int | None = None,
     rounds: int,
     shortfall: str = "error",
     surplus: Buffer | None = None,
@@ -35,7 +35,7 @@ def sample_until(
         draw: what is made of the prompts of one round: rollouts and rewards, on their prompts.
         keep: bool[prompt] of what `draw` returned, such as `ops.has_signal` of its rewards.
         prompts: those of the first round; later rounds take as many more rows of the data.
-        groups: how many groups the batch has.
+        groups: how many groups the batch has; None: as many as `prompts`.
         rounds: how often to draw at the most.
         shortfall: "error" stops the run if groups are missing then; "accept" goes on with fewer.
         surplus: a carried buffer of groups that steps before have left over: the first of the
@@ -51,7 +51,8 @@ def sample_until(
     Source: dynamic sampling, Yu et al. 2025, arXiv:2503.14476, sec. 3.2.
     """
     expect("sample_until", "prompts", prompts, Prompts)
-    at_least_one("sample_until", "groups", groups, "groups counts prompts")
+    if groups is not None:
+        at_least_one("sample_until", "groups", groups, "groups counts prompts")
     at_least_one("sample_until", "rounds", rounds, "the first draw is a round too")
     one_of("sample_until", "shortfall", shortfall, ("error", "accept"))
     _check_surplus(surplus, capacity)
@@ -80,7 +81,7 @@ def sample_until(
     source = _data_input(builder, prompts)
     left = carried_rows("sample_until", surplus, trees[0]) if surplus and capacity else []
     op = SampleUntil(
-        graph, source, groups, rounds, shortfall, batch, rest, number, capacity, len(left)
+        graph, source, rounds, shortfall, batch, rest, groups, number, capacity, len(left)
     )
     results = bind(op, *left, *leaves, *captured)
     middle = len(results) // 2

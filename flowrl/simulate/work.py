@@ -47,12 +47,13 @@ class Work:
     actions: Mapping[str, Sequence[Action]]
     trainers: Mapping[str, str]
     sizes: Sizes
-    groups: Mapping[object, int]
+    groups: Mapping[object, float]
 
     @classmethod
     def of(cls, planned: Planned) -> "Work":
         """Return the work of a planned step."""
         graph, target, found = planned.graph, planned.target, planned.found
+        sizes = sizes_of(graph, target.workload)
         nodes = zip(_model_nodes(graph), planned.tasks, strict=True)
         ranks = {task.name: _rank(planned, task) for task in planned.tasks}
         before: dict[str, list[Action]] = {}
@@ -66,9 +67,9 @@ class Work:
             {t.name: _seconds(planned, t) for t in planned.tasks if t.kind != "generate"},
             before,
             {seat.role: its.pool for seat, its in found.seats.items() if seat.use == "train"},
-            sizes_of(graph, target.workload),
+            sizes,
             {
-                node.op.draw.outputs[0][1].axes: node.op.groups
+                node.op.draw.outputs[0][1].axes: sizes.axes[node.op.batch_axes[0][1]]
                 for inner in inner_graphs(graph)
                 for node in inner.nodes
                 if isinstance(node.op, SampleUntil)

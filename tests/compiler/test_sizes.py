@@ -5,7 +5,8 @@ from inline_snapshot import snapshot
 from flowrl.compiler.sizes import sizes_of
 from flowrl.compiler.target import Lengths, Workload
 from flowrl.ir.printer import names_of
-from flowrl.ops.control import Scan
+from flowrl.ops.control import SampleUntil, Scan
+from programs.dapo import dapo
 from programs.dpo import dpo
 from programs.grpo import grpo
 from programs.ppo import ppo
@@ -55,3 +56,13 @@ def test_a_prompt_of_pairs_has_two_samples():
     sizes = sizes_of(graph, WORKLOAD)
 
     assert sizes.sequences(graph.input("pairs.tokens")) == 2 * 64
+
+
+def test_a_batch_of_dynamic_sampling_has_the_prompts_of_a_step_unless_its_groups_are_given():
+    def groups(hyperparameters):
+        graph = dapo.trace(hyperparameters).graph
+        (until,) = (node for node in graph.nodes if isinstance(node.op, SampleUntil))
+        return sizes_of(graph, WORKLOAD).count(until.results[0])
+
+    assert groups({}) == 64
+    assert groups({"groups": 48}) == 48

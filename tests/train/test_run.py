@@ -13,8 +13,10 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from torch.testing import assert_close
 from transformers import AutoModelForCausalLM, AutoModelForTokenClassification, AutoTokenizer
 
+from flowrl.config.programs import builtin_programs, load_program
 from flowrl.errors import RewardError, RunFileError
 from flowrl.ir.plan import Plan
+from flowrl.ir.program import Kind
 from flowrl.train.checkpoint import save_checkpoint
 from flowrl.train.run import run_file
 from tests.train.conftest import CRITIC, REFERENCE, SCORED
@@ -69,13 +71,32 @@ def test_training_changes_the_loss_the_same_way_each_time(folder, program):
     assert first[0]["policy/grad_norm"] > 0
 
 
-@pytest.mark.parametrize("program", ["dr_grpo", "opo", "rloo"])
-def test_the_run_file_of_grpo_runs_other_programs(folder, capsys, program):
-    records = folder.run("grpo", f"program.file={program}", "train.steps=1")
+def inputs_of(program, kind):
+    return {spec.name: spec.data for spec in load_program(program).inputs if spec.kind is kind}
 
-    assert [record["step"] for record in records] == [1]
-    unused = f"`reference` is never read and never loaded: `{program}` has no such model"
-    assert (unused in "".join(capsys.readouterr())) == (program != "rloo")
+
+def reads_prompts(program):
+    return [*inputs_of(program, Kind.DATA).values()] == ["Prompts"]
+
+
+ONLINE = [program for program in builtin_programs() if reads_prompts(program)]
+ROLES = sorted({role for program in ONLINE for role in inputs_of(program, Kind.MODEL)})
+
+
+@pytest.mark.parametrize("program", ONLINE)
+def test_one_run_file_runs_every_program_of_prompts(folder, capsys, program):
+    models = [f'[models.{role}]\npath = "{folder.model}"' for role in ROLES if role != "policy"]
+    gdpo = 'correct = "reward.py:vowels"\nformat = "reward.py:vowels"'
+    parts = {"hyperparameters": "", "models": "\n".join(models), "reward": f"{SCORED}\n{gdpo}"}
+
+    records = folder.run("grpo", f"program.file={program}", "train.steps=2", **parts)
+
+    assert [record["step"] for record in records] == [1, 2]
+    said = "".join(capsys.readouterr())
+    unused = f"is never read and never loaded: `{program}` has no such model"
+    assert [role for role in ROLES if f"`{role}` {unused}" in said] == [
+        role for role in ROLES if role not in inputs_of(program, Kind.MODEL)
+    ]
 
 
 def untimed(record):

@@ -17,16 +17,18 @@ def checked_batches(run: RunFile, graph: Graph) -> str:
     """Check the batch sizes against each other; return the sentence that says what follows.
 
     Raises:
-        RunFileError: the sequences of a step don't divide into minibatches. Where samples are
-            chosen or carried, minibatches are as equal as may be.
+        RunFileError: the sequences of a step don't divide into minibatches, or a step reads too
+            few prompts to keep so many. Where samples are chosen or carried, minibatches are as
+            equal as may be.
     """
     ops = [node.op for node in graph.walk()]
     samples = next((op.n for op in ops if isinstance(op, Generate)), None)
     until = next((node for node in graph.walk() if isinstance(node.op, SampleUntil)), None)
-    division = next((op for op in ops if isinstance(op, Minibatches)), None)
+    divided = next((node for node in graph.walk() if isinstance(node.op, Minibatches)), None)
     prompts, key = run.train.prompts_per_step, "train.prompts_per_step"
     where = run.where(key)
-    if until and isinstance(until.op, SampleUntil):
+    if until and isinstance(until.op, SampleUntil) and until.op.groups:
+        _check_rounds(prompts, until.op, f"{where}\n{until.loc.excerpt()}")
         prompts, key, where = until.op.groups, "groups", until.loc.excerpt()
     role = run.engines.role(tokenizing_role(graph))
     chosen = any(isinstance(op, Select | Append) for op in ops)
@@ -36,14 +38,29 @@ def checked_batches(run: RunFile, graph: Graph) -> str:
         "until": until is not None,
         "trains": any(isinstance(op, Update) for op in ops),
     }
-    if division is None:
+    if divided is None:
         return batch_sentence(prompts, samples, **said)
-    by: Any = division.by
+    division: Any = divided.op
     if not chosen:
+        where = f"{where}\n{divided.loc.excerpt()}"
+        by = division.by
         check_batches(prompts, samples or 1, division.sequences, by=by, key=key, where=where)
     return batch_sentence(
         prompts, samples, minibatch=division.sequences, epochs=division.epochs, **said
     )
+
+
+def _check_rounds(prompts_per_step: int, op: SampleUntil, where: str) -> None:
+    """Refuse more groups than all rounds read prompts: the first step would end the run."""
+    read, groups = op.rounds * prompts_per_step, op.groups or 0
+    if op.shortfall == "error" and groups > read:
+        raise RunFileError(
+            f"a step can't keep `groups` = {groups} prompts: {_count(op.rounds, 'round')} of "
+            f"`train.prompts_per_step` = {prompts_per_step} read {read}",
+            where=where,
+            hint=f"set `prompts_per_step` to at least {-(-groups // op.rounds)}, or `groups` to "
+            f"at most {read}",
+        )
 
 
 def check_batches(
@@ -55,12 +72,12 @@ def check_batches(
     key: str = "train.prompts_per_step",
     where: str = "",
 ) -> None:
-    """Check that a step's sequences split evenly into minibatches.
+    """Check that a step's sequences split evenly into minibatches, or are all in one.
 
     Args:
         prompts_per_step: prompts that a step reads.
         samples: completions a prompt.
-        minibatch: sequences a minibatch.
+        minibatch: sequences a minibatch, at most: a step may have fewer.
         by: what a minibatch keeps whole; `group`: all samples of a prompt.
         key: what says how many prompts.
         where: the place of the keys, for the error.
@@ -69,6 +86,8 @@ def check_batches(
         RunFileError: a remainder is left, or a minibatch would split a group.
     """
     sequences = prompts_per_step * samples
+    if minibatch >= sequences:
+        return
     product = f"`{key}` = {prompts_per_step} x samples = {samples}"
     if minibatch < 1 or sequences % minibatch:
         remainder = f": remainder {sequences % minibatch}" if minibatch > 0 else ""
@@ -103,7 +122,7 @@ def batch_sentence(
     Args:
         prompts_per_step: prompts, or rows, that a step reads.
         samples: completions a prompt; None for a program that doesn't sample.
-        minibatch: sequences an update; None: all of the step's.
+        minibatch: sequences an update, at most; None: all of the step's.
         epochs: times that a step goes through its sequences.
         tokens_per_microbatch: most tokens in a forward pass.
         chosen: whether updates are on samples chosen among these, or carried: on how many, only
@@ -112,7 +131,8 @@ def batch_sentence(
         trains: whether the program has an update.
     """
     sequences = prompts_per_step * (samples or 1)
-    minibatch = minibatch or sequences
+    room = minibatch or sequences
+    minibatch = room if chosen else min(room, sequences)
     if samples is None:
         drawn = f"A step reads {_count(prompts_per_step, 'row')}"
     else:
@@ -130,6 +150,7 @@ def batch_sentence(
             "one update of those chosen" if updates == 1 else f"updates of up to {minibatch} chosen"
         )
     rounds = f" in {epochs} epochs" if epochs > 1 else ""
+    rounds += f", as a minibatch has room for {room}" if room > minibatch else ""
     return f"{drawn}, {of}{rounds}; microbatches hold at most {tokens_per_microbatch} tokens."
 
 

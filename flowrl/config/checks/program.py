@@ -81,21 +81,23 @@ def check_heads(run: RunFile, graph: Graph) -> None:
 
 
 def check_rewards(run: RunFile, graph: Graph) -> None:
-    """Refuse a reward that the program scores by and the run file doesn't bind.
+    """Refuse rewards that the program scores by and the run file doesn't bind.
 
     Raises:
-        RunFileError: naming it, and the line that asks for it.
+        RunFileError: naming them, and the line that asks for them.
     """
     bound = run.reward.functions
     for node in graph.walk():
-        for name in node.op.functions if isinstance(node.op, Score) else ():
-            if name not in bound:
-                raise RunFileError(
-                    f"the program scores by `{name}`, but [reward] has "
-                    f"{', '.join(f'`{n}`' for n in bound) or 'no reward'}{nearest(name, bound)}",
-                    where=node.loc.excerpt(),
-                    hint=f'bind it: `[reward] {name} = "path.py:function"`',
-                )
+        names = node.op.functions if isinstance(node.op, Score) else ()
+        if missing := [name for name in names if name not in bound]:
+            has = ", ".join(f"`{name}`" for name in bound) or "no reward"
+            bind = " and ".join(f'`{name} = "path.py:function"`' for name in missing)
+            raise RunFileError(
+                f"the program scores by {' and '.join(f'`{name}`' for name in missing)}, but "
+                f"[reward] has {has}{nearest(missing[0], bound)}",
+                where=node.loc.excerpt(),
+                hint=f"bind {'them' if len(missing) > 1 else 'it'} in [reward]: {bind}",
+            )
 
 
 def check_inputs(run: RunFile, inputs: tuple[Input, ...]) -> dict[str, str]:

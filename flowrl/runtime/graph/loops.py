@@ -57,7 +57,7 @@ def sample_until(it: Machine, node: Node, args: list[Any], path: Path) -> Sequen
     outer = args[len(names) :]
     rounds: list[list[Any]] = [left] if left else []
     before = found = it.number(selection.count, left[0]) if left else 0
-    drawn = 0
+    wanted, drawn = op.groups or it.number(len, given["prompts.rows"]), 0
     for number in range(op.rounds):
         if number:
             given = it.draw(op.source, drawn // number)
@@ -68,11 +68,11 @@ def sample_until(it: Machine, node: Node, args: list[Any], path: Path) -> Sequen
         pairs = zip(leaves, axes[1:], strict=True)
         rounds.append([it.call(machine.chosen, x, kept, of) for x, of in pairs])
         found += it.number(machine.kept, kept)
-        if found >= op.groups:
+        if found >= wanted:
             break
-    _check_shortfall(op, found, before, drawn)
+    _check_shortfall(op, wanted, found, before, drawn)
     columns = [it.call(machine.joined, *parts) for parts in zip(*rounds, strict=True)]
-    batch = min(found, op.groups)
+    batch = min(found, wanted)
     rest = max(batch, found - op.capacity) if left else batch
     split = [
         [it.call(selection.first, x, of, *part) for x, of in zip(columns, axes[1:], strict=True)]
@@ -81,11 +81,13 @@ def sample_until(it: Machine, node: Node, args: list[Any], path: Path) -> Sequen
     return (*split[0], *split[1], torch.tensor(drawn))
 
 
-def _check_shortfall(op: control.SampleUntil, found: int, before: int, drawn: int) -> None:
-    if found < op.groups and op.shortfall == "error":
+def _check_shortfall(
+    op: control.SampleUntil, wanted: int, found: int, before: int, drawn: int
+) -> None:
+    if found < wanted and op.shortfall == "error":
         left = f"{before} left over and " if before else ""
         raise EngineError(
-            f"{op.groups} groups wanted, {left}{found - before} of {drawn} prompts kept in "
+            f"{wanted} groups wanted, {left}{found - before} of {drawn} prompts kept in "
             f"{op.rounds} rounds",
             hint="draw more rounds or prompts, keep more, or go on with fewer: shortfall='accept'",
         )

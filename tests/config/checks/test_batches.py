@@ -38,8 +38,9 @@ sizes = st.integers(1, 12)
 
 @given(sizes, sizes, st.integers(0, 150), st.sampled_from(["group", "sequence"]))
 def test_what_is_refused_is_refused_with_a_minibatch_that_fits(prompts, samples, minibatch, by):
-    unit = samples if by == "group" else 1
-    fits = minibatch > 0 and prompts * samples % minibatch == 0 and minibatch % unit == 0
+    unit, sequences = samples if by == "group" else 1, prompts * samples
+    divides = minibatch > 0 and sequences % minibatch == 0 and minibatch % unit == 0
+    fits = divides or minibatch >= sequences
 
     try:
         check_batches(prompts, samples, minibatch, by=by)
@@ -74,6 +75,9 @@ def test_a_sentence_says_what_follows():
     assert batch_sentence(16, 4, tokens_per_microbatch=512, trains=False) == snapshot(
         "A step samples 4 completions of each of 16 prompts: 64 sequences; it trains nothing."
     )
+    assert batch_sentence(8, 4, minibatch=64, epochs=2, tokens_per_microbatch=512) == snapshot(
+        "A step samples 4 completions of each of 8 prompts: 32 sequences, 2 updates of 32 in 2 epochs, as a minibatch has room for 64; microbatches hold at most 512 tokens."
+    )
     assert batch_sentence(32, None, minibatch=16, tokens_per_microbatch=512) == snapshot(
         "A step reads 32 rows, 2 updates of 16; microbatches hold at most 512 tokens."
     )
@@ -91,8 +95,43 @@ def test_groups_that_minibatches_do_not_divide_are_counted_as_the_program_counts
   dapo.py:20
    20 |     (rollouts, rewards), surplus, drawn = ops.sample_until(
                                                   ^^^^^^^^^^^^^^^^^
+  dapo.py:32
+   32 |     policy, stats = ops.scan(body, policy, ops.minibatches(batch, sequences=minibatch))
+                                                   ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
 help: a minibatch of 2 fits\
 """)
+
+
+def test_groups_are_as_many_as_a_step_reads_prompts_unless_they_are_given(load):
+    dapo = GRPO.replace('file = "grpo"', 'file = "dapo"').replace("exact =", "reward =")
+    run = load("", text=dapo)
+
+    assert checked_batches(run, trace_run(run).graph) == snapshot(
+        "A step keeps 4 completions of each of 6 prompts: 24 sequences, one update of 24, as a minibatch has room for 512; microbatches hold at most 4096 tokens."
+    )
+
+
+def test_groups_that_no_number_of_rounds_gives_are_refused_with_numbers_that_fit(load):
+    dapo = GRPO.replace('file = "grpo"', 'file = "dapo"\ngroups = 64').replace(
+        "exact =", "reward ="
+    )
+    run = load("", text=dapo)
+
+    with pytest.raises(RunFileError) as error:
+        checked_batches(run, trace_run(run).graph)
+
+    assert str(error.value) == snapshot("""\
+a step can't keep `groups` = 64 prompts: 10 rounds of `train.prompts_per_step` = 6 read 60
+  run.toml:20
+   20 | prompts_per_step = 6
+        ^^^^^^^^^^^^^^^^
+  dapo.py:20
+   20 |     (rollouts, rewards), surplus, drawn = ops.sample_until(
+                                                  ^^^^^^^^^^^^^^^^^
+help: set `prompts_per_step` to at least 7, or `groups` to at most 60\
+""")
+    fitting = load("", "program.groups=60", text=dapo)
+    assert "each of 60 prompts" in checked_batches(fitting, trace_run(fitting).graph)
 
 
 def test_microbatches_are_those_of_the_model_that_is_trained_wherever_its_table_stands(load):

@@ -30,3 +30,17 @@ def test_a_reward_that_is_bound_by_almost_its_name(load):
     assert error.value.problem == snapshot(
         "the program scores by `reward`, but [reward] has `exact`, `rewards` (did you mean `rewards`?)"
     )
+
+
+def test_all_rewards_that_are_not_bound_are_named_at_once(load):
+    run = load("", "program.file=gdpo")
+
+    with pytest.raises(RunFileError) as error:
+        check_rewards(run, trace_run(run).graph)
+
+    assert (error.value.problem, error.value.hint) == snapshot(
+        (
+            "the program scores by `correct` and `format`, but [reward] has `exact`",
+            'bind them in [reward]: `correct = "path.py:function"` and `format = "path.py:function"`',
+        )
+    )

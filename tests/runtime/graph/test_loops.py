@@ -270,6 +270,13 @@ def test_sample_until_hands_out_the_surplus_of_the_last_round(sampled):
     assert metrics["drawn"] == position == 4
 
 
+def test_sample_until_keeps_as_many_as_a_round_has_prompts_if_none_are_asked_for(sampled):
+    metrics, position, _ = sampled({1, 2, 3}, groups=None)
+
+    assert (metrics["kept"], metrics["spare"]) == (4, 2)  # samples, two a prompt
+    assert metrics["drawn"] == position == 4
+
+
 def test_sample_until_samples_a_row_anew_in_each_round(model_folder, tokenizer, sampled):
     _, _, scored = sampled(
         {99}, shortfall="accept", rounds=5
