@@ -162,6 +162,18 @@ def test_stop_strings_are_found_in_characters_of_several_tokens(generator, token
     assert not any(one.truncated for one in cut)
 
 
+def test_stop_strings_are_not_looked_for_in_a_prompt_that_ends_within_a_character(
+    generator, tokenizer
+):
+    prompt = [BOS, *tokenizer.encode("stop? é", add_special_tokens=False)[:-1]]
+    requests = [Request(prompt, seed=0, n=32)]
+    free = flat(generator.generate(requests, Sampling(max_tokens=4)))
+
+    found = flat(generator.generate(requests, Sampling(max_tokens=4, stop=("stop", "p?"))))
+
+    assert found == free
+
+
 def test_min_tokens_forbids_any_end_before(generator):
     ends = tuple(range(3, 100))
 

@@ -49,11 +49,11 @@ class Stops:
         """
         ended = torch.isin(tail[:, -1], self.tokens)
         if self.strings and count >= self.min_tokens:
-            ended |= torch.tensor(self._spells_stop(tail.tolist()), device=tail.device)
+            ended |= torch.tensor(self.spelled(tail.tolist()), device=tail.device)
         return ended
 
-    def _spells_stop(self, tails: Sequence[list[int]]) -> list[bool]:
-        """Return whether the last token of each row completes a stop string."""
+    def spelled(self, tails: Sequence[list[int]]) -> list[bool]:
+        """Return whether the last token of each tail, as in `reached`, completes a stop string."""
         found = []
         for tail, text in zip(tails, self._texts(tails), strict=True):
             hits = [stop for stop in self.strings if stop in text]

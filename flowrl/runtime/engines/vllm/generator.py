@@ -19,7 +19,7 @@ from flowrl.runtime.engines.vllm.process import (
     scratch,
     work_in,
 )
-from flowrl.runtime.engines.vllm.samples import completion, parameters
+from flowrl.runtime.engines.vllm.samples import StopStrings, completion, parameters
 from flowrl.runtime.engines.vllm.shards import shards_of
 from flowrl.runtime.engines.vllm.start import KNOWN, at_once, check_dtype, start
 from flowrl.runtime.engines.vllm.transfer import Transfer
@@ -95,8 +95,8 @@ class VLLMGenerator:
         )
         self.scratch = scratch()
         end_alone(self.llm, self.scratch)
-        self.llm.llm_engine.output_processor.tokenizer = tokenizer
         self.whole = Whole(self.llm)
+        self.strings = StopStrings(self.llm)
         self.transfer = Transfer(self.llm)
         self.adapters = Adapters(self.llm, self.outline, spec.path)
 
@@ -242,14 +242,14 @@ class VLLMGenerator:
             for request in requests
         ]
         asked = [parameters(self.vllm, request, sampling, stops) for request in requests]
-        self.whole.on = not sampling.stop
+        self.whole.on, self.strings.stops = not sampling.stop, stops
         with quiet(), torch.compiler.set_stance("force_eager" if self.eager else "default"):
             made = self._run(prompts, asked)
         for request, one in zip(requests, made, strict=True):
             if not all(all(map(isfinite, sample.logprobs.logprobs)) for sample in one.outputs):
                 self.llm.collective_rpc(clear_cache)
                 raise broken(self.spec.path, self.version)
-            done = [completion(sample, sampling, stops) for sample in one.outputs]
+            done = [completion(sample, sampling) for sample in one.outputs]
             yield done * (request.n // len(done))  # greedy ones are all the same
 
     def _run(self, prompts: Sequence[Any], asked: Sequence[Any]) -> list[Any]:

@@ -33,7 +33,7 @@ class Whole:
     vLLM makes objects for each token of each sample, a request's output and its logprob's place
     among others, and has a reader go through them all. Who wants samples when they are finished
     needs none of that; beside a small model it costs more than the model. Stop strings are looked
-    for by that reader, and need each token as it comes.
+    for as that reader takes a token, and need each as it comes.
 
     Args:
         llm: vLLM's.
