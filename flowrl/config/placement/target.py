@@ -97,7 +97,7 @@ def _gpus(
     """Return the GPUs of pools that have some; those without a seat are for evaluations alone."""
     given = {pool.name: pool.gpus for pool in cluster.pools if pool.gpus}
     evaluate = {cluster.pool_of(seat.role, seat.use) for seat in evaluating}
-    for name in given.keys() - taken - evaluate:
+    for name in sorted(given.keys() - taken - evaluate):
         raise RunFileError(
             f"pool `{name}` has GPUs, and no model that the program runs",
             where=run.where(f"cluster.pools.{name}.gpus"),

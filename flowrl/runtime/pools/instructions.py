@@ -12,7 +12,7 @@ from flowrl.runtime.pools.failures import Failure, RowOf, WorkerDied, located, u
 from flowrl.runtime.pools.lines import Line, Replies
 from flowrl.runtime.ranks.agreement import RankMissingError
 
-SOON, LOOKS = 3.0, 30
+SOON, LOOKS = 10.0, 100
 """Seconds in which the end of a worker is known, and how often to look in that time."""
 
 
@@ -116,12 +116,12 @@ class Instructions:
 
     def _failure(self, call: Call) -> Exception | None:
         """Return the error of a call, if it has failed by now."""
-        replies = several(call.reply)
-        if self.replies.arrived(replies):
-            try:
-                self.replies.get(replies)
-            except Exception as error:
-                return error
+        for reply in several(call.reply):  # of several, one is heard to have failed first
+            if self.replies.arrived([reply]):
+                try:
+                    self.replies.get(reply)
+                except Exception as error:
+                    return error
         return None
 
     def _absent(
