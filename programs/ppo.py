@@ -5,11 +5,8 @@ from flowrl import ops
 
 
 @fl.program
-def ppo(
-    policy: fl.Model, critic: fl.Model, reference: fl.Model, prompts: fl.Prompts,
-    *, samples=1, epochs=2, minibatch=64, clip=0.2, kl_coef=0.05,
-):
-    rollouts, scores = ops.score("reward", ops.generate(policy, prompts, n=samples))
+def ppo(policy: fl.Model, critic: fl.Model, reference: fl.Model, prompts: fl.Prompts, *, epochs=2, minibatch=64, clip=0.2, kl_coef=0.05):
+    rollouts, scores = ops.score("reward", ops.generate(policy, prompts))
     values, anchor = ops.values(critic, rollouts), ops.logprobs(reference, rollouts)
     rewards = ops.token_rewards(scores, rollouts.mask, kl_coef * (rollouts.logprobs - anchor))
     advantages, returns = ops.gae(rewards, values, rollouts.mask)

@@ -229,8 +229,8 @@ error: 32 responses a step (`train.prompts_per_step` = 32 x samples = 1) don't s
   run.toml:27
    27 | prompts_per_step = 32
         ^^^^^^^^^^^^^^^^
-  ppo.py:25
-   25 |     (policy, critic), stats = ops.scan(body, (policy, critic), ops.minibatches(batch, sequences=minibatch, epochs=epochs))
+  ppo.py:22
+   22 |     (policy, critic), stats = ops.scan(body, (policy, critic), ops.minibatches(batch, sequences=minibatch, epochs=epochs))
                                                                        ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
 help: a minibatch of 4 fits
 """,

@@ -17,31 +17,31 @@ def graph(program, **hyperparameters):
 def test_ppo_against_grpo():
     assert diff(graph("ppo"), graph("grpo")) == snapshot("""\
 ppo -> grpo
-~ hyperparameters: samples: 1 -> 8; - epochs=2; - minibatch=64; kl_coef: 0.05 -> 0.001
+~ hyperparameters: - epochs=2; - minibatch=64; kl_coef: 0.05 -> 0.001; + samples=8
 - input critic: model<critic>
-~ generate: n: 1 -> 8  # ppo.py:12 -> grpo.py:14
-- values(critic, prompts.context, generate.tokens): f32[prompt, sample, token]  # ppo.py:13
+~ generate: n: 1 -> 8  # ppo.py:9 -> grpo.py:14
+- values(critic, prompts.context, generate.tokens): f32[prompt, sample, token]  # ppo.py:10
 + group_advantage(score.rewards) {norm_by_std=True, ddof=1, eps=1e-06, nonfinite=raise}: f32[prompt, sample]  # grpo.py:16
-- sub(generate.logprobs, logprobs): f32[prompt, sample, token]  # ppo.py:14
-- mul(0.05, sub): f32[prompt, sample, token]  # ppo.py:14
-- token_rewards(score.rewards, generate.mask, mul): f32[prompt, sample, token]  # ppo.py:14
-- gae(token_rewards, values, generate.mask) {gamma=1, lam=1}  # ppo.py:15
-- whiten(gae.advantages, generate.mask) {mode=standard, ddof=1, eps=1e-08}: f32[prompt, sample, token]  # ppo.py:16
-- minibatches(generate.tokens) {sequences=64, epochs=2, by=group}: minibatches  # ppo.py:25
-- scan(minibatches, policy, critic, ...)  # ppo.py:25
-~ update policy: in scan.body -> in the program; + results kl  # ppo.py:19 -> grpo.py:23
-~ update policy / clipped_surrogate: argument 3: whiten -> group_advantage  # ppo.py:20 -> grpo.py:20
+- sub(generate.logprobs, logprobs): f32[prompt, sample, token]  # ppo.py:11
+- mul(0.05, sub): f32[prompt, sample, token]  # ppo.py:11
+- token_rewards(score.rewards, generate.mask, mul): f32[prompt, sample, token]  # ppo.py:11
+- gae(token_rewards, values, generate.mask) {gamma=1, lam=1}  # ppo.py:12
+- whiten(gae.advantages, generate.mask) {mode=standard, ddof=1, eps=1e-08}: f32[prompt, sample, token]  # ppo.py:13
+- minibatches(generate.tokens) {sequences=64, epochs=2, by=group}: minibatches  # ppo.py:22
+- scan(minibatches, policy, critic, ...)  # ppo.py:22
+~ update policy: in scan.body -> in the program; + results kl  # ppo.py:16 -> grpo.py:23
+~ update policy / clipped_surrogate: argument 3: whiten -> group_advantage  # ppo.py:17 -> grpo.py:20
 + update policy / kl(new.logprobs, logprobs) {estimator=k3, gradient=direct}: f32[prompt, sample, token]  # grpo.py:21
 + update policy / mul(0.001, kl): f32[prompt, sample, token]  # grpo.py:21
 + update policy / add(clipped_surrogate, mul): f32[prompt, sample, token]  # grpo.py:21
-~ update policy / token_mean: argument 1: clipped_surrogate -> add  # ppo.py:19 -> grpo.py:21
-~ update policy / clip_fractions: argument 3: whiten -> group_advantage  # ppo.py:19 -> grpo.py:23
+~ update policy / token_mean: argument 1: clipped_surrogate -> add  # ppo.py:16 -> grpo.py:21
+~ update policy / clip_fractions: argument 3: whiten -> group_advantage  # ppo.py:16 -> grpo.py:23
 + update policy / token_mean(kl, generate.mask): f32[]  # grpo.py:23
-- scan / update critic(critic, prompts.context, generate.tokens) {reads=[values]}  # ppo.py:21
-- scan / update critic / clipped_value(new.values, values, gae.returns) {clip=0.2}: f32[prompt, sample, token]  # ppo.py:22
-- scan / update critic / token_mean(clipped_value, generate.mask): f32[]  # ppo.py:21
-- scan / update critic / explained_variance(new.values, gae.returns, generate.mask): f32[]  # ppo.py:21
-- scan / update critic / value_clip_fraction(new.values, values, gae.returns, generate.mask) {clip=0.2}: f32[]  # ppo.py:21
+- scan / update critic(critic, prompts.context, generate.tokens) {reads=[values]}  # ppo.py:18
+- scan / update critic / clipped_value(new.values, values, gae.returns) {clip=0.2}: f32[prompt, sample, token]  # ppo.py:19
+- scan / update critic / token_mean(clipped_value, generate.mask): f32[]  # ppo.py:18
+- scan / update critic / explained_variance(new.values, gae.returns, generate.mask): f32[]  # ppo.py:18
+- scan / update critic / value_clip_fraction(new.values, values, gae.returns, generate.mask) {clip=0.2}: f32[]  # ppo.py:18
 - returns critic
 - metric critic/loss
 - metric critic/grad_norm
