@@ -76,7 +76,7 @@ def _check_ends(plan: Planned, failing: Failures) -> None:
     if expected > MOST_FAILURES:
         raise RunFileError(
             f"`--failures {failing.mean_seconds / HOUR:g}` is {expected:.3g} failures in a step of "
-            f"{plan.found.seconds:.3g} s on {plan.found.gpus} GPUs: hardly one would end",
+            f"{plan.found.seconds:.3g} s on {plan.found.gpus} GPUs: almost none would finish",
             hint="give the hours between failures of one GPU: 50000 on H100s",
         )
 

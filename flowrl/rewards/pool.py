@@ -156,7 +156,7 @@ class RewardPool:
             elif isinstance(reply, Fault):
                 raise RewardError(
                     f"importing {', '.join(self._imported)} {reply.text}",
-                    hint="import and load in the function what takes long"
+                    hint="move slow imports and loading into the function"
                     if reply.kind == "timeout"
                     else "",
                 )

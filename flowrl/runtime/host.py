@@ -208,8 +208,8 @@ class Host:
         elif generator in self.shared:
             role = handle.resident.role
             raise EngineError(
-                f"the generator of `{role}` computes with the weights that train; other ones "
-                "would overwrite them",
+                f"the generator of `{role}` shares the trainer's weights; loading others would "
+                "overwrite them",
                 hint=f'set `residencies = {{ "{role}.generate" = "resident" }}` of its pool',
             )
         else:

@@ -141,7 +141,7 @@ def check_gpus(run: RunFile, lowered: Lowered) -> None:
     """Refuse pools with GPUs for a run in this process, where torch finds none.
 
     Raises:
-        EngineError: a model is to live on a GPU.
+        EngineError: a model is placed on a GPU.
     """
     if torch.cuda.is_available():
         return
@@ -150,7 +150,7 @@ def check_gpus(run: RunFile, lowered: Lowered) -> None:
             if on_gpu(run, lowered.cluster, role, use):
                 pool = lowered.cluster.pool_of(role, use)
                 raise EngineError(
-                    f"`{role}` is to live on a GPU of pool `{pool}`, but torch finds none here",
+                    f"`{role}` is placed on a GPU of pool `{pool}`, but torch finds none here",
                     where=run.where(f"cluster.pools.{pool}.gpus"),
                     hint="give its pool no gpus, or install a torch and a driver for the GPU; "
                     "`cluster.num_gpus` emulates GPUs",

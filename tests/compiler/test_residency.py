@@ -213,7 +213,7 @@ def test_residencies_that_the_user_fixes_are_refused_alike():
         search(plan.tasks, plan.target, stay)
 
     assert unmeasured(refused.value) == snapshot("""\
-the step doesn't fit on 8xH100: of all placements, the one that lacks least needs # GB more than the # GB of a GPU
+the step doesn't fit on 8xH100: of all placements, the closest fit needs # GB more than the # GB of a GPU
   on 2 GPUs, while critic.train (fsdp2, resident) works: weights # GB, gradients # GB, optimizer # GB, activations # GB, engine # GB, buffers # GB
   and meanwhile policy.generate (tp2, resident) # GB, reward.score (fsdp2, resident) # GB, reference.score (fsdp2, resident) # GB, policy.train (tp2, resident) # GB
 help: leave pools, layouts and residency to the search: a step of # s\

@@ -281,7 +281,7 @@ def test_what_slept_goes_on_where_it_was(generator, reference, requests):
     generator.load(reference.change(seed=7), version=3)
     before = generator.generate(requests, TWENTY)
     if not getattr(generator, "may_sleep", True):
-        with pytest.raises(EngineError, match="vLLM lets one engine of a process sleep"):
+        with pytest.raises(EngineError, match="vLLM lets only the first engine of a process sleep"):
             generator.sleep()
         return
 

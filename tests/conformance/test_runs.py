@@ -93,8 +93,8 @@ def test_a_fault_stops_the_run_at_the_first_samples_it_is_in(folder, monkeypatch
 @pytest.mark.parametrize(
     ("fault", "told"),
     [
-        (corrupted, r"`model.norm.weight` differs in 64 of 64 numbers"),
-        (stale_cache, r"a cache of the same version, 0"),
+        (corrupted, r"`model.norm.weight` differs in 64 of 64 elements"),
+        (stale_cache, r"its cache still has version 0"),
     ],
 )
 def test_a_fault_is_told_before_what_was_sampled_is_trained_on(folder, monkeypatch, fault, told):
@@ -138,7 +138,7 @@ def test_an_adapter_that_is_not_sampled_with_stops_the_run_once_it_matters(
     [
         (missing_adapter, 0, r"vLLM has no adapter on"),
         (unasked_adapter, 0, r"vLLM was not asked for `adapter 1` on .* sampled from the base"),
-        (old_adapter, 1, r"q_proj.lora_B.default.weight` differs in 256 of 256 numbers, as do 13"),
+        (old_adapter, 1, r"q_proj.lora_B.default.weight` differs in 256 of 256 elements, as do 13"),
     ],
 )
 def test_a_fault_of_an_adapter_is_told_before_what_was_sampled_is_trained_on(

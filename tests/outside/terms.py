@@ -1,4 +1,4 @@
-"""GRPO with a second reward, a price on length and a bonus on entropy that fades."""
+"""GRPO with a second reward, a length penalty and an entropy bonus that fades."""
 
 import flowrl as fl
 from flowrl import ops

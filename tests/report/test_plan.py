@@ -95,7 +95,7 @@ def test_what_does_not_fit_is_refused_with_its_peak_and_the_cheapest_fix():
         plan_text(example("ppo"), settings("1xH200", None))
 
     assert str(refused.value) == snapshot("""\
-the step doesn't fit on 1xH200: of all placements, the one that lacks least needs 68.2 GB more than the 137.4 GB of host memory a GPU
+the step doesn't fit on 1xH200: of all placements, the closest fit needs 68.2 GB more than the 137.4 GB of host memory a GPU
   in the host memory of 1 GPU: policy.train (1, offload) 106.6 GB, critic.train (1, offload) 99.0 GB
 help: take 2 GPUs (2x1xH200): a step of 296 s\
 """)
@@ -108,7 +108,7 @@ def test_a_run_file_without_machines():
     assert str(refused.value) == snapshot("""\
 there are no machines to plan for
   grpo.toml
-help: name them: `[cluster] machines = "8xH100"`, or `--cluster 8xH100`; "1xCPU" is the processor\
+help: name them: `[cluster] machines = "8xH100"`, or `--cluster 8xH100`; "1xCPU" is the CPU\
 """)
 
 

@@ -67,6 +67,6 @@ def test_failures_of_which_no_step_would_end_are_refused():
         simulation_text(GRPO, SETS, failures=1e-6)
 
     assert str(refused.value) == snapshot("""\
-`--failures 1e-06` is 5.84e+04 failures in a step of 26.3 s on 8 GPUs: hardly one would end
+`--failures 1e-06` is 5.84e+04 failures in a step of 26.3 s on 8 GPUs: almost none would finish
 help: give the hours between failures of one GPU: 50000 on H100s\
 """)

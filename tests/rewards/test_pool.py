@@ -217,7 +217,7 @@ def test_importing_a_function_has_a_time_limit_of_its_own(write, pool, monkeypat
 
     assert str(caught.value) == snapshot("""\
 importing `rewards.py:f` did not return within 1 s
-help: import and load in the function what takes long\
+help: move slow imports and loading into the function\
 """)
     assert workers_of(psutil.Process()) == []
 

@@ -37,7 +37,7 @@ def test_an_altered_weight_stops_the_run_and_is_named(folder, altered):
         folder.run("grpo", FAST, COPIED, "cluster.check_weights_every=1")
 
     assert str(error.value).splitlines()[0] == snapshot(
-        "generate: `policy` is not sampled with the weights that train: `model.norm.weight` differs in 1 of 16 numbers"
+        "generate: `policy` is not sampled from with the weights that train: `model.norm.weight` differs in 1 of 16 elements"
     )
     assert [record["step"] for record in folder.records()] == [1]
 
@@ -50,7 +50,7 @@ def test_an_altered_matrix_of_an_adapter_stops_the_run_and_is_named(folder, alte
         folder.run("grpo", FAST, "cluster.check_weights_every=1", added=LORA)
 
     assert str(error.value).splitlines()[0] == snapshot(
-        "generate: `policy` is not sampled with the weights that train: `model.layers.1.mlp.up_proj.lora_B.default.weight` differs in 1 of 96 numbers"
+        "generate: `policy` is not sampled from with the weights that train: `model.layers.1.mlp.up_proj.lora_B.default.weight` differs in 1 of 96 elements"
     )
 
 

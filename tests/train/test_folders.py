@@ -153,7 +153,7 @@ help: take a model that predicts the next token, such as one of type llama\
   run.toml:7
     7 | path = "kept"
         ^^^^
-help: its config.json is of another model than its weights: copy the folder again\
+help: its config.json and its weights are of different models: copy the folder again\
 """),
     ),
     "no weights": (

@@ -112,6 +112,6 @@ def test_a_run_that_does_not_fit_as_its_weights_stay_is_not_predicted(predicted,
     assert planned is None
     assert said == snapshot(
         [
-            "what the run takes is not predicted: the step doesn't fit on 1xH100: of all placements, the one that lacks least needs 11.6 GB more than the 81.2 GB of a GPU"
+            "what the run takes is not predicted: the step doesn't fit on 1xH100: of all placements, the closest fit needs 11.6 GB more than the 81.2 GB of a GPU"
         ]
     )

@@ -240,7 +240,7 @@ roles = ["policy"]
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
 def test_a_gpu_that_is_not_there(folder, refused):
     assert refused("grpo", kind=EngineError, added="[cluster.pools.main]\ngpus = 1\n") == snapshot("""\
-`policy` is to live on a GPU of pool `main`, but torch finds none here
+`policy` is placed on a GPU of pool `main`, but torch finds none here
   run.toml:32
    32 | gpus = 1
         ^^^^

@@ -305,7 +305,7 @@ def test_a_folder_without_a_reward_head_would_score_all_0(refused, judged):
     ]
 
     assert [error.replace(str(judged.model), "MODEL").partition("\n")[0] for error in errors] == [
-        f"`{key}`: `MODEL` has no reward head, and nothing here trains one: all its numbers would be 0"
+        f"`{key}`: `MODEL` has no reward head, and nothing here trains one: all its outputs would be 0"
         for key in ("reward.helpful.model", "models.judge.path")
     ]
 

@@ -35,7 +35,7 @@ def refusal(tasks: Sequence[Task], target: Target, constraints: Constraints) -> 
         )
     memory = "a GPU" if peak.working else "host memory a GPU"
     return ProgramError(
-        f"the step doesn't fit on {target.machines}: of all placements, the one that lacks least "
+        f"the step doesn't fit on {target.machines}: of all placements, the closest fit "
         f"needs {gigabytes(peak.lacks)} more than the {gigabytes(peak.capacity)} of {memory}",
         where=_where(peak),
         hint=_hint(_helped(tasks, target, constraints)),

@@ -25,8 +25,8 @@ def check_reserves(run: RunFile, planned: Planned) -> None:
         key = "gpu_memory_utilization" if reserve.cache_bytes is None else "kv_cache_gib"
         raise RunFileError(
             f"`{seat}` ({seated.layout}): {reserve.on(gpu.memory_bytes)}; beside weights "
-            f"{gigabytes(took.weights)} and engine {gigabytes(took.engine)}, the cache of the "
-            f"longest sequence lacks {gigabytes(lacks)}",
+            f"{gigabytes(took.weights)} and engine {gigabytes(took.engine)}, the cache for the "
+            f"longest sequence is {gigabytes(lacks)} short",
             where=run.where(f"engines.{seat.role}.generate.vllm.{key}"),
             hint=f"raise `{key}`, or divide the model over more GPUs (`tp`)",
         )
@@ -49,5 +49,5 @@ def check_evaluation(run: RunFile, planned: Planned) -> None:
             f"while `{of.seat}` works, {gigabytes(of.total)} of a GPU's {gigabytes(of.capacity)} "
             f"are taken: {itemised(of.items, of.asleep)}",
             where=run.where("eval"),
-            hint="let a pool of its own claim it, with the executor `ray`, or let it reserve less",
+            hint="claim it in a pool of its own, with the executor `ray`, or let it reserve less",
         )

@@ -84,7 +84,7 @@ def with_evaluation(run: RunFile, planned: Planned, pools: Cluster) -> Planned:
     if placed is None:
         raise RunFileError(
             f"pool `{asked.pool}`, which only evaluations use, has {asked.gpus} GPUs; the step "
-            f"leaves fewer of {planned.target.machines}",
+            f"leaves fewer free on {planned.target.machines}",
             where=run.where(f"cluster.pools.{asked.pool}.gpus"),
             hint="give every pool its `gpus`, or name more machines",
         )

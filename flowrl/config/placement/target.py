@@ -43,7 +43,7 @@ def target_of(run: RunFile, graph: Graph) -> Target:
             "there are no machines to plan for",
             where=f"  {run.source.file.name}",
             hint='name them: `[cluster] machines = "8xH100"`, or `--cluster 8xH100`; "1xCPU" is '
-            "the processor",
+            "the CPU",
         )
     uses = uses_of(graph)
     shapes = {role: _shape(run, its) for role, its in uses.items()}
@@ -99,7 +99,7 @@ def _gpus(
     evaluate = {cluster.pool_of(seat.role, seat.use) for seat in evaluating}
     for name in sorted(given.keys() - taken - evaluate):
         raise RunFileError(
-            f"pool `{name}` has GPUs, and no model that the program runs",
+            f"pool `{name}` has GPUs, but no model that the program runs",
             where=run.where(f"cluster.pools.{name}.gpus"),
             hint="let it claim a use that the program has, or leave it out",
         )

@@ -54,7 +54,7 @@ def _misfits(tables: Tables, role: str, pool: str, why: KeyPath) -> Iterator[Pro
         yield Problem(
             (*path, "roles"),
             f"pool `{pool}` claims `{claim}`, which is for one worker; those that divide `{role}` "
-            "all do the same",
+            "all do the same work",
             hint=f"claim `{claim}` in another pool, or in none",
             against=(why,),
         )
@@ -125,7 +125,7 @@ def _unclaimed(tables: Tables, role: str, pool: str, why: KeyPath) -> Iterator[P
         yield Problem(
             ("cluster", "pools", pool),
             f"pool `data` gets {named}, which no pool claims and which is for one worker; those "
-            f"that divide `{role}` all do the same",
+            f"that divide `{role}` all do the same work",
             hint="give the pool another name",
             against=(why,),
         )
@@ -134,7 +134,7 @@ def _unclaimed(tables: Tables, role: str, pool: str, why: KeyPath) -> Iterator[P
         yield Problem(
             ("reward", "reward"),
             f"`reward` is a model, so `{called}` scores in pool `{pool}`, which is for one worker; "
-            f"those that divide `{role}` all do the same",
+            f"those that divide `{role}` all do the same work",
             hint="let `reward` live in a pool of one worker, or give it another name",
             against=(why,),
         )

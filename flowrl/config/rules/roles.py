@@ -53,7 +53,7 @@ def _shared(tables: Tables) -> Iterator[Problem]:
                 yield Problem(
                     ("cluster", "pools", pool, "roles", index),
                     f"pool `{pool}` has `{role}` and pool `{first_pool}` has `{earlier}`: "
-                    "the rule is one pool for a role",
+                    "a role lives in one pool",
                     hint="a role without a suffix holds both its `.generate` and its `.train`",
                     against=(("cluster", "pools", first_pool, "roles", first_index),),
                 )

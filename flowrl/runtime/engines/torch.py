@@ -95,7 +95,10 @@ class TorchTrainer(TorchScorer):
                 changed.
         """
         if self.ranks.count > 1 or self.spec.lora or self.optimizer.state:
-            raise EngineError(f"`{self.role}` trains on one rank, all weights, from its start")
+            raise EngineError(
+                f"`{self.role}` may share weights on one rank, without an adapter, before its "
+                "first update"
+            )
         if self.kept.gone:
             raise EngineError(f"`{self.role}` leaves its device while others work")
         if self.spec.dtype != "bfloat16":

@@ -105,9 +105,9 @@ def _check_gradient(loss: Tensor, new: Outputs) -> None:
     trains = any(x.requires_grad and x.numel() for x in new.values())
     if trains and not loss.requires_grad:
         raise EngineError(
-            "the loss has no gradient in what the model gives: it would train nothing",
-            hint="an `@fl.op` in it has cut it off, by `detach`, `item`, numpy or `no_grad`: "
-            "compute with torch alone",
+            "the loss has no gradient path to the model's outputs: it would train nothing",
+            hint="an `@fl.op` in it cuts it off, by `detach`, `item`, numpy or `no_grad`: compute "
+            "with torch alone",
         )
 
 

@@ -112,9 +112,9 @@ class Comparison:
         one = [name for name in pairs if held[name].data_ptr() == theirs.get(name)]
         if shared and (apart := [name for name in pairs if name not in one]):
             raise EngineError(
-                f"`{role}`: what samples computes with a tensor of its own for `{apart[0]}`"
-                f"{_more(apart)}, where the trainer's was shared",
-                hint="what replaces an engine's tensors while a run goes on must be left out",
+                f"`{role}`: the generator no longer shares the trainer's tensor `{apart[0]}`"
+                f"{_more(apart)}",
+                hint="leave out whatever replaces an engine's tensors during a run",
             )
         counts = {"compared": len(pairs), "shared": len(one)}
         found: dict[str, float] = {f"{role}/weights_{name}": n for name, n in counts.items()}
@@ -127,9 +127,9 @@ class Comparison:
             return {}
         if now == sampled.cache_version:
             raise EngineError(
-                f"`{role}` was sampled with other weights and a cache of the same version, "
-                f"{now}: what it had cached before is found still",
-                hint="an engine drops its cache, or changes its key, when weights arrive",
+                f"the generator of `{role}` got other weights, but its cache still has version "
+                f"{now}: what it cached under the old ones can be hit",
+                hint="an engine must drop its cache, or change its key, when weights arrive",
             )
         sampled.cache_version = now
         return {f"{role}/cache_version": now}
@@ -142,8 +142,8 @@ def _same_numbers(role: str, pairs: Mapping[str, Pair]) -> None:
     first = pairs[differ[0]]
     count = int((first.own != first.expected()).sum())
     raise EngineError(
-        f"`{role}` is not sampled with the weights that train: `{differ[0]}` differs in {count:,} "
-        f"of {first.own.numel():,} numbers{_more(differ)}",
+        f"`{role}` is not sampled from with the weights that train: `{differ[0]}` differs in "
+        f"{count:,} of {first.own.numel():,} elements{_more(differ)}",
         hint="start again from a checkpoint; nothing but its trainer may write an engine's weights",
     )
 

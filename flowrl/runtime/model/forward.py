@@ -131,7 +131,7 @@ def check_outputs(model: nn.Module, outputs: Sequence[str], temperature: float) 
     """Refuse outputs that the model's head cannot give."""
     for name in outputs:
         if name not in offered(model):
-            needed = "a language model" if name in LANGUAGE else "a model with a head of one number"
+            needed = "a language model" if name in LANGUAGE else "a model with a scalar head"
             raise EngineError(
                 f"`{name}` needs {needed}; got a {type(model).__name__}",
                 hint=f"set the role's head in [models]: {', '.join(map(json.dumps, CLASSES))}",

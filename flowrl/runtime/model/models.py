@@ -165,7 +165,7 @@ def check_new_head(spec: ModelSpec, head: Head) -> None:
     if not spec.new_head:
         raise EngineError(
             f"`{spec.path}` has no {head.removeprefix('lm+')} head, and nothing here trains one: "
-            "all its numbers would be 0",
+            "all its outputs would be 0",
             hint=HEADS,
         )
 
@@ -207,7 +207,7 @@ def check_device(spec: ModelSpec) -> None:
     """Refuse a GPU where torch finds none."""
     if spec.device.startswith("cuda") and not torch.cuda.is_available():
         raise EngineError(
-            f"`{spec.path}` is to live on a GPU, but torch finds none here",
+            f"`{spec.path}` is placed on a GPU, but torch finds none here",
             hint="give its pool no gpus, or install a torch and a driver for the GPU; "
             "`cluster.num_gpus` emulates GPUs",
         )
@@ -231,7 +231,7 @@ def check_report(report: Mapping[str, Any], fresh: set[str], path: str, kind: st
             f"`{name}` in `{path}` is of shape {list(found)}; a {kind} here needs {list(needed)}",
             hint="a head gives one number: train one with `head` set, or take another model"
             if name in fresh
-            else "its config.json is of another model than its weights: copy the folder again",
+            else "its config.json and its weights are of different models: copy the folder again",
         )
     lacking = set(report["missing_keys"]) - fresh
     if lacking:

@@ -88,8 +88,8 @@ class Agreement:
         if len(set(said)) > 1:
             raise RanksDisagreeError(
                 f"ranks are about to do different things: {self._by_rank(said)}",
-                hint="all are told the same, in one order: look for what only one of them has, "
-                "such as other files of a model, or code that asks for its rank",
+                hint="all are told the same, in the same order: look for what differs on one of "
+                "them, such as the files of a model, or code that depends on the rank",
             )
 
     def missing(self, what: str) -> RankMissingError:

@@ -98,7 +98,7 @@ def test_what_does_not_fit_is_itemised_with_the_cheapest_fix():
         search(PPO, tight)
 
     assert without_numbers(error) == snapshot("""\
-the step doesn't fit on 8xA100-80G: of all placements, the one that lacks least needs # GB more than the # GB of a GPU
+the step doesn't fit on 8xA100-80G: of all placements, the closest fit needs # GB more than the # GB of a GPU
   on 8 GPUs, while policy.train (tp8, offload) works: weights # GB, gradients # GB, optimizer # GB, activations # GB, engine # GB, buffers # GB
   and meanwhile policy.generate (tp4 x dp2, offload) # GB, reward.score (dp8, offload) # GB, reference.score (dp8, offload) # GB, critic.train (tp8, offload) # GB
 help: microbatches of at most 8192 tokens: a step of # s; or checkpoint activations (# s); or microbatches of at most 16384 tokens (# s)\
@@ -124,7 +124,7 @@ def test_more_gpus_are_asked_for_where_nothing_else_helps():
         search(PPO, target("8xA10", "llama-2-13b"))
 
     assert without_numbers(error) == snapshot("""\
-the step doesn't fit on 8xA10: of all placements, the one that lacks least needs # GB more than the # GB of a GPU
+the step doesn't fit on 8xA10: of all placements, the closest fit needs # GB more than the # GB of a GPU
   on 8 GPUs, while policy.train (tp8, offload) works: weights # GB, gradients # GB, optimizer # GB, activations # GB, engine # GB, buffers # GB
   and meanwhile policy.generate (tp4 x dp2, offload) # GB, reward.score (dp8, offload) # GB, reference.score (dp8, offload) # GB, critic.train (tp8, offload) # GB
 help: take 32 GPUs (4x8xA10): a step of # s\
@@ -138,7 +138,7 @@ def test_a_constraint_that_is_in_the_way_is_named():
         search(PPO, target("1xA100-80G", "qwen2.5-3b", checkpointing=True), constraints)
 
     assert without_numbers(error) == snapshot("""\
-the step doesn't fit on 1xA100-80G: of all placements, the one that lacks least needs # GB more than the # GB of a GPU
+the step doesn't fit on 1xA100-80G: of all placements, the closest fit needs # GB more than the # GB of a GPU
   on 1 GPU, while policy.train (1, resident) works: weights # GB, gradients # GB, optimizer # GB, activations # GB, engine # GB, buffers # GB
   and meanwhile policy.generate (1, offload) # GB, reward.score (1, offload) # GB, reference.score (1, offload) # GB, critic.train (1, resident) # GB
 help: offload the optimizer: a step of # s; or leave pools, layouts and residency to the search (# s)\

@@ -192,7 +192,7 @@ def test_a_pool_that_the_machines_have_no_gpus_for_is_told(planned):
         planned(cluster, VLLM)
 
     assert str(refused.value) == snapshot("""\
-pool `samples`, which only evaluations use, has 2 GPUs; the step leaves fewer of 2xH200
+pool `samples`, which only evaluations use, has 2 GPUs; the step leaves fewer free on 2xH200
   run.toml:21
    21 | gpus = 2
         ^^^^
@@ -214,7 +214,7 @@ def test_one_that_a_gpu_can_not_hold_beside_others_is_told(load):
   run.toml:26
    26 | [eval]
          ^^^^
-help: let a pool of its own claim it, with the executor `ray`, or let it reserve less\
+help: claim it in a pool of its own, with the executor `ray`, or let it reserve less\
 """)
 
 

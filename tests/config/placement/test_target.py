@@ -33,7 +33,7 @@ roles = ["policy.generate"]
         plan_run(load(text=text))
 
     assert str(refused.value) == snapshot("""\
-pool `samples` has GPUs, and no model that the program runs
+pool `samples` has GPUs, but no model that the program runs
   run.toml:18
    18 | gpus = 1
         ^^^^

@@ -38,7 +38,7 @@ def test_data_and_rewards_where_all_workers_do_the_same(error_of):
     pool = DIVIDED + "[cluster.pools.train]\nworkers = 2\nroles = ['policy', 'data']\n"
 
     assert error_of(pool) == snapshot("""\
-pool `train` claims `data`, which is for one worker; those that divide `policy` all do the same
+pool `train` claims `data`, which is for one worker; those that divide `policy` all do the same work
   run.toml:24
    24 | roles = ['policy', 'data']
         ^^^^^
@@ -81,7 +81,7 @@ def test_a_pool_called_data_gets_what_no_pool_claims(error_of, load):
     pool = "[cluster]\nexecutor = 'ray'\n[cluster.pools.data]\nroles = ['policy']\n"
 
     assert error_of(DIVIDED + pool + "workers = 2\n") == snapshot("""\
-pool `data` gets `data` and `reward`, which no pool claims and which is for one worker; those that divide `policy` all do the same
+pool `data` gets `data` and `reward`, which no pool claims and which is for one worker; those that divide `policy` all do the same work
   run.toml:24
    24 | [cluster.pools.data]
                        ^^^^
@@ -100,7 +100,7 @@ def test_functions_called_where_a_reward_model_called_reward_is_divided(error_of
     alone = GRPO.replace('exact = "reward.py:exact"\n', judge)
 
     assert error_of(DIVIDED + ray, text=text) == snapshot("""\
-`reward` is a model, so `exact` scores in pool `train`, which is for one worker; those that divide `policy` all do the same
+`reward` is a model, so `exact` scores in pool `train`, which is for one worker; those that divide `policy` all do the same work
   run.toml:15
    15 | reward = { model = 'judge' }
         ^^^^^^
@@ -110,7 +110,7 @@ def test_functions_called_where_a_reward_model_called_reward_is_divided(error_of
 help: let `reward` live in a pool of one worker, or give it another name\
 """)
     assert error_of(DIVIDED + ray, text=alone) == snapshot("""\
-`reward` is a model, so `reward` scores in pool `train`, which is for one worker; those that divide `policy` all do the same
+`reward` is a model, so `reward` scores in pool `train`, which is for one worker; those that divide `policy` all do the same work
   run.toml:15
    15 | reward = { model = 'judge' }
         ^^^^^^
@@ -142,7 +142,7 @@ def test_workers_that_have_whole_weights_each_claim_no_data(error_of):
     pool = RAY.replace("['policy']", "['policy', 'data']")
 
     assert error_of(pool + "workers = 4\nlayouts = {policy = 'dp4'}\n") == snapshot("""\
-pool `train` claims `data`, which is for one worker; those that divide `policy` all do the same
+pool `train` claims `data`, which is for one worker; those that divide `policy` all do the same work
   run.toml:24
    24 | roles = ['policy', 'data']
         ^^^^^

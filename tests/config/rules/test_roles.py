@@ -31,7 +31,7 @@ def test_two_pools_that_claim_one_role(error_of, load):
     two = "[cluster.pools.a]\nroles = ['{}']\n[cluster.pools.b]\nroles = ['{}']\n"
 
     assert error_of(two.format("policy", "policy.train")) == snapshot("""\
-pool `b` has `policy.train` and pool `a` has `policy`: the rule is one pool for a role
+pool `b` has `policy.train` and pool `a` has `policy`: a role lives in one pool
   run.toml:23
    23 | roles = ['policy.train']
         ^^^^^

@@ -202,8 +202,8 @@ def test_a_loss_that_a_users_op_cuts_off_from_the_model_is_refused(reduce):
         loss.part(new, torch.arange(2)) if loss.one_pass else loss.cotangents(new)
 
     assert str(error.value) == snapshot("""\
-the loss has no gradient in what the model gives: it would train nothing
-help: an `@fl.op` in it has cut it off, by `detach`, `item`, numpy or `no_grad`: compute with torch alone\
+the loss has no gradient path to the model's outputs: it would train nothing
+help: an `@fl.op` in it cuts it off, by `detach`, `item`, numpy or `no_grad`: compute with torch alone\
 """)
 
 

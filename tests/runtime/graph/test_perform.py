@@ -246,6 +246,6 @@ def test_a_loss_that_a_users_op_cuts_off_names_the_update(ran):
         ran(cut_off)
 
     assert error.value.problem == snapshot(
-        "update: the loss has no gradient in what the model gives: it would train nothing"
+        "update: the loss has no gradient path to the model's outputs: it would train nothing"
     )
     assert "ops.update(policy, loss, rollouts)" in error.value.where

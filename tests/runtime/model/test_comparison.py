@@ -70,7 +70,7 @@ def test_one_altered_number_is_found_and_its_tensor_named(engine, place):
         comparison.figures("policy", generator, engine, shared=False)
 
     assert str(error.value) == snapshot("""\
-`policy` is not sampled with the weights that train: `down.weight` differs in 1 of 36 numbers
+`policy` is not sampled from with the weights that train: `down.weight` differs in 1 of 36 elements
 help: start again from a checkpoint; nothing but its trainer may write an engine's weights\
 """)
 
@@ -104,7 +104,7 @@ def test_all_that_differ_are_counted(engine):
     generator.own = {name: -x for name, x in generator.own.items()}
     comparison.due(generator, "first")
 
-    with pytest.raises(EngineError, match=r"`embed.weight` differs in 28 of 28 numbers, as do 2"):
+    with pytest.raises(EngineError, match=r"`embed.weight` differs in 28 of 28 elements, as do 2"):
         comparison.figures("policy", generator, engine, shared=False)
 
 
@@ -119,8 +119,8 @@ def test_a_tensor_that_is_no_longer_shared_is_named(engine):
         comparison.figures("policy", generator, engine, shared=True)
 
     assert str(error.value) == snapshot("""\
-`policy`: what samples computes with a tensor of its own for `norm.weight`, where the trainer's was shared
-help: what replaces an engine's tensors while a run goes on must be left out\
+`policy`: the generator no longer shares the trainer's tensor `norm.weight`
+help: leave out whatever replaces an engine's tensors during a run\
 """)
 
 
@@ -134,8 +134,8 @@ def test_a_cache_that_outlives_its_weights_is_found(engine):
         comparison.figures("policy", generator, engine, shared=False)
 
     assert str(error.value) == snapshot("""\
-`policy` was sampled with other weights and a cache of the same version, 0: what it had cached before is found still
-help: an engine drops its cache, or changes its key, when weights arrive\
+the generator of `policy` got other weights, but its cache still has version 0: what it cached under the old ones can be hit
+help: an engine must drop its cache, or change its key, when weights arrive\
 """)
 
 

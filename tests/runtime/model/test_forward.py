@@ -151,7 +151,7 @@ def test_outputs_of_another_head_are_refused(model_folder, batch):
         forward_outputs(model, batch, ["values"])
 
     assert str(error.value) == snapshot("""\
-`values` needs a model with a head of one number; got a LlamaForCausalLM
+`values` needs a model with a scalar head; got a LlamaForCausalLM
 help: set the role's head in [models]: "lm", "lm+value", "value", "token_reward", "reward"\
 """)
 

@@ -182,7 +182,7 @@ def test_a_generator_takes_the_language_model_of_two_heads(model_folder, tokeniz
 def test_a_reward_is_no_value(model_folder, batch):
     scorer = TorchScorer(ModelSpec(model_folder("llama")), head="lm+value")
 
-    with pytest.raises(EngineError, match="`rewards` needs a model with a head of one number"):
+    with pytest.raises(EngineError, match="`rewards` needs a model with a scalar head"):
         scorer.forward(batch, ["rewards"], 1.0)
 
 

@@ -58,7 +58,7 @@ def test_who_does_what_is_told_to_all():
     assert len({str(error) for _, error in found}) == 1
     assert str(found[0][1]) == snapshot("""\
 ranks are about to do different things: ranks 0, 2: b; rank 1: c
-help: all are told the same, in one order: look for what only one of them has, such as other files of a model, or code that asks for its rank\
+help: all are told the same, in the same order: look for what differs on one of them, such as the files of a model, or code that depends on the rank\
 """)
 
 

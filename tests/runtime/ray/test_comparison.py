@@ -65,7 +65,7 @@ def test_an_altered_weight_on_a_worker_stops_the_run_and_is_named(folder, faulty
 
     assert stopped(folder, added=added) == snapshot(
         (
-            "generate: `policy` is not sampled with the weights that train: `model.norm.weight` differs in 1 of 16 numbers",
+            "generate: `policy` is not sampled from with the weights that train: `model.norm.weight` differs in 1 of 16 elements",
             [1],
         )
     )
@@ -78,7 +78,7 @@ def test_an_altered_weight_of_a_workers_vllm_stops_the_run(tmp_path, wide, fault
 
     assert stopped(Folder(tmp_path, wide), *VLLM, added=added) == snapshot(
         (
-            "generate: `policy` is not sampled with the weights that train: `model.norm.weight` differs in 1 of 64 numbers",
+            "generate: `policy` is not sampled from with the weights that train: `model.norm.weight` differs in 1 of 64 elements",
             [1],
         )
     )
@@ -91,7 +91,7 @@ def test_a_weight_that_changes_from_a_reshard_to_vllm_stops_the_run(tmp_path, wi
 
     assert stopped(Folder(tmp_path, wide), *VLLM, added=added) == snapshot(
         (
-            "reshard: `policy` is not sampled with the weights that train: `model.norm.weight` differs in 1 of 64 numbers",
+            "reshard: `policy` is not sampled from with the weights that train: `model.norm.weight` differs in 1 of 64 elements",
             [1],
         )
     )
@@ -103,7 +103,7 @@ def test_a_cache_that_outlives_its_weights_in_a_workers_vllm_stops_the_run(tmp_p
 
     assert stopped(Folder(tmp_path, wide), *VLLM, added=COPIED) == snapshot(
         (
-            "generate: `policy` was sampled with other weights and a cache of the same version, 0: what it had cached before is found still",
+            "generate: the generator of `policy` got other weights, but its cache still has version 0: what it cached under the old ones can be hit",
             [1],
         )
     )
@@ -116,7 +116,7 @@ def test_a_stale_adapter_in_a_workers_vllm_stops_the_run(tmp_path, wide, faulty,
 
     assert stopped(Folder(tmp_path, wide), *VLLM, added=LORA + added) == snapshot(
         (
-            "generate: `policy` is not sampled with the weights that train: `model.layers.0.self_attn.q_proj.lora_B.default.weight` differs in 256 of 256 numbers, as do 13 more",
+            "generate: `policy` is not sampled from with the weights that train: `model.layers.0.self_attn.q_proj.lora_B.default.weight` differs in 256 of 256 elements, as do 13 more",
             [1],
         )
     )

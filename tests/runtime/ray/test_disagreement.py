@@ -116,7 +116,7 @@ snapshot: ranks are about to do different things: worker 0 of pool `train`: `sna
    :N     old = ops.snapshot(policy)
                   ^^^^^^^^^^^^^^^^^^^^
   on worker 0 of pool `train` (pid 1 on here)
-help: all are told the same, in one order: look for what only one of them has, such as other files of a model, or code that asks for its rank\
+help: all are told the same, in the same order: look for what differs on one of them, such as the files of a model, or code that depends on the rank\
 """)
 
 
@@ -127,7 +127,7 @@ logprobs: ranks are about to do different things: worker 0 of pool `train`: `log
    :N     anchor = ops.logprobs(reference, rollouts) + ops.logprobs(old, rollouts)
                                                          ^^^^^^^^^^^^^^^^^^^^^^^^^^^
   on worker 0 of pool `train` (pid 1 on here)
-help: all are told the same, in one order: look for what only one of them has, such as other files of a model, or code that asks for its rank\
+help: all are told the same, in the same order: look for what differs on one of them, such as the files of a model, or code that depends on the rank\
 """)
 
 

@@ -197,8 +197,8 @@ class VLLMGenerator:
         """
         if not self.may_sleep:
             raise EngineError(
-                f"vLLM lets one engine of a process sleep, the first; that on `{self.spec.path}` "
-                "is another",
+                f"vLLM lets only the first engine of a process sleep; that of `{self.spec.path}` "
+                "isn't the first",
                 hint="let it be `resident`, or sample from one of the models in another pool",
             )
         if not self.direct:
@@ -257,7 +257,8 @@ class VLLMGenerator:
         self.transfer.check()
         if self.llm.llm_engine.has_unfinished_requests():
             raise EngineError(
-                "vLLM failed before, or was interrupted, as it sampled", hint="start the run again"
+                "vLLM failed earlier, or was interrupted, while it sampled",
+                hint="start the run again",
             )
         work_in(self.scratch)
         adapter = self.adapters.ready()

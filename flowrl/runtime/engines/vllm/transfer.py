@@ -30,7 +30,7 @@ def settings() -> dict[str, Any]:
     with suppress(ImportError):
         transfer = import_module("vllm.distributed.weight_transfer")
     if not hasattr(getattr(transfer, "WeightTransferEngine", None), "finish_weight_update"):
-        log.warning("this vLLM can't be given weights in buckets: it reloads them at once")
+        log.warning("this vLLM doesn't take weights in buckets: it reloads all at once")
         return {}
     register(transfer.WeightTransferEngineFactory)
     return {"weight_transfer_config": {"backend": BACKEND}}
@@ -67,7 +67,7 @@ class Transfer:
             self._send(weights)
         except Exception as error:
             raise EngineError(
-                f"vLLM failed as it took new weights: {error}",
+                f"vLLM failed while it loaded new weights: {error}",
                 hint="start the run again; if it knows a weight by another name, take "
                 'engine = "hf"',
             ) from error
@@ -77,7 +77,7 @@ class Transfer:
         """Raise EngineError if it has some weights of one version and some of another."""
         if not self.whole:
             raise EngineError(
-                "vLLM failed before as it took new weights", hint="start the run again"
+                "vLLM failed earlier while it loaded new weights", hint="start the run again"
             )
 
     def _send(self, weights: Iterable[tuple[str, Tensor]]) -> None:

@@ -109,7 +109,7 @@ def test_an_adapter_of_the_version_before_is_found(adapted, trainer):
     shaken(trainer, seed=2)
 
     assert told(adapted, lambda: compared(adapted, trainer)) == snapshot(
-        "`policy` is not sampled with the weights that train: `model.layers.0.self_attn.q_proj.lora_A.default.weight` differs in 256 of 256 numbers, as do 27 more"
+        "`policy` is not sampled from with the weights that train: `model.layers.0.self_attn.q_proj.lora_A.default.weight` differs in 256 of 256 elements, as do 27 more"
     )
 
 

@@ -124,7 +124,7 @@ vLLM failed: ValueError: out of luck
 help: if it lacks memory, lower `gpu_memory_utilization` or `sequences_per_block`; engine = "hf" samples without it\
 """,
             """\
-vLLM failed before, or was interrupted, as it sampled
+vLLM failed earlier, or was interrupted, while it sampled
 help: start the run again\
 """,
         ]
@@ -207,7 +207,7 @@ def test_one_engine_of_a_process_sleeps(spec, generator, monkeypatch):
     with pytest.raises(EngineError) as error:
         generator.sleep()
     assert str(error.value).replace(spec.path, "MODEL") == snapshot("""\
-vLLM lets one engine of a process sleep, the first; that on `MODEL` is another
+vLLM lets only the first engine of a process sleep; that of `MODEL` isn't the first
 help: let it be `resident`, or sample from one of the models in another pool\
 """)
 

@@ -104,7 +104,7 @@ def test_a_vllm_without_the_api_reloads_and_says_so(folder, others, monkeypatch,
 
     generator.load(weights, version=1)
 
-    assert "this vLLM can't be given weights in buckets: it reloads them at once" in caplog.text
+    assert "this vLLM doesn't take weights in buckets: it reloads all at once" in caplog.text
     assert generator.generate(ONE, GREEDY) == start(changed).generate(ONE, GREEDY)
 
 
@@ -127,15 +127,15 @@ def test_weights_that_come_in_part_are_told_and_never_sampled_from(generator, ot
     assert found == snapshot(
         [
             """\
-vLLM failed as it took new weights: out of luck
+vLLM failed while it loaded new weights: out of luck
 help: start the run again; if it knows a weight by another name, take engine = "hf"\
 """,
             """\
-vLLM failed before as it took new weights
+vLLM failed earlier while it loaded new weights
 help: start the run again\
 """,
             """\
-vLLM failed before as it took new weights
+vLLM failed earlier while it loaded new weights
 help: start the run again\
 """,
         ]
@@ -151,6 +151,6 @@ def test_weights_that_vllm_was_not_given_are_named(generator, others):
         generator.transfer.take(weights.items())
 
     assert str(error.value) == snapshot("""\
-vLLM failed as it took new weights: vLLM was given nothing for ['model.layers.0.mlp.down_proj.weight']
+vLLM failed while it loaded new weights: vLLM was given nothing for ['model.layers.0.mlp.down_proj.weight']
 help: start the run again; if it knows a weight by another name, take engine = "hf"\
 """)
