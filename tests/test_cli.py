@@ -130,7 +130,7 @@ def test_check_of_a_program_says_what_the_passes_found(told):
             0,
             """\
 `dpo` is sound.
-The loss at dpo.py:19 takes two passes, one forward dearer: dpo_loss looks beyond single sequences at dpo.py:16.
+The loss at dpo.py:19 takes two passes, which costs one more forward pass: dpo_loss looks beyond single sequences at dpo.py:16.
 """,
             "",
         )

@@ -111,7 +111,10 @@ class _Findings:
         split = split_losses(self.graph, Cluster())
         for node in split.walk():
             if isinstance(node.op, Update) and node.op.passes == 2:
-                yield f"The loss at {node.loc} takes two passes, one forward dearer: {node.op.why}."
+                yield (
+                    f"The loss at {node.loc} takes two passes, which costs one more forward pass: "
+                    f"{node.op.why}."
+                )
 
     def _other(self, name: str, value: Any) -> Graph | None:
         """Return the graph with another value of a hyperparameter, or None if there is none."""

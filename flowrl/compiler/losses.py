@@ -31,7 +31,7 @@ def split_losses(graph: Graph, cluster: Cluster) -> Graph:
     A loss that is a sum over rows, once its divisors are known, runs in one pass: the prologue
     computes what doesn't depend on `new`, divisors among it, for the whole minibatch, and the part
     gives the share of some rows. Any other loss runs in two passes (GradCache, Gao et al. 2021,
-    arXiv:2101.06983): exact, one forward dearer.
+    arXiv:2101.06983): exact, for one more forward pass.
 
     Requires: nothing. Ensures: every update has `passes` 1 or 2; the reason stands in `why`.
     """

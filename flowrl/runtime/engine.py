@@ -14,7 +14,17 @@ from flowrl.runtime.known_engines import ENGINES
 
 @attrs.frozen
 class Sampling:
-    """How to sample. Temperature 0 is greedy; top_p 1 and top_k 0 are off."""
+    """How to sample.
+
+    Attributes:
+        temperature: what logits are divided by; 0 is greedy.
+        top_p: share of the probability that is sampled from; 1 is off.
+        top_k: number of most likely tokens that are sampled from; 0 is off.
+        max_tokens: in a completion, at most.
+        min_tokens: before a completion may end.
+        stop: strings that end a completion; the tokens that spell them stay in it.
+        stop_tokens: ids that end a completion, besides the tokenizer's end of sequence.
+    """
 
     temperature: float = 1.0
     top_p: float = 1.0
@@ -22,14 +32,18 @@ class Sampling:
     max_tokens: int = 256
     min_tokens: int = 0
     stop: tuple[str, ...] = ()
-    """Strings that end a completion; the tokens that spell them stay in it."""
     stop_tokens: tuple[int, ...] = ()
-    """Token ids that end a completion, besides the tokenizer's end of sequence."""
 
 
 @attrs.frozen
 class Request:
-    """`n` completions of one prompt; sample i is seeded with `seed + i`."""
+    """Completions of one prompt.
+
+    Attributes:
+        prompt: token ids.
+        seed: of sample 0; sample i has `seed + i`.
+        n: how many completions.
+    """
 
     prompt: Sequence[int]
     seed: int
@@ -38,10 +52,12 @@ class Request:
 
 @attrs.frozen
 class Completion:
-    """One sample. `tokens` includes the end-of-sequence token if there is one.
+    """One sample.
 
-    logprobs: natural logs under the distribution that was sampled from, one a token.
-    truncated: the token limit was reached before a stop.
+    Attributes:
+        tokens: ids, with the end-of-sequence token if there is one.
+        logprobs: in nats, under the distribution that was sampled from, one a token.
+        truncated: whether the token limit was reached before a stop.
     """
 
     tokens: list[int]
@@ -97,7 +113,9 @@ class Generator(Protocol):
 class Sequences:
     """What a model reads: row i is context[i] followed by tokens[i].
 
-    context: i64[row, context], at least one token each. tokens: i64[row, token].
+    Attributes:
+        context: i64[row, context], at least one token each.
+        tokens: i64[row, token].
     """
 
     context: Ragged
@@ -113,10 +131,13 @@ Outputs = dict[str, Tensor]
 
 
 class Loss(Protocol):
-    """A loss as the trainer sees it. Rows are indices into the batch."""
+    """A loss as the trainer sees it. Rows are indices into the batch.
+
+    Attributes:
+        one_pass: whether the loss is a sum over rows once its divisors are known.
+    """
 
     one_pass: bool
-    """Whether the loss is a sum over rows once its divisors are known."""
 
     def part(self, new: Outputs, rows: Tensor) -> Tensor:
         """Return these rows' share of the loss, differentiable in `new`; shares add up to it."""
@@ -131,8 +152,9 @@ class Loss(Protocol):
 class Update:
     """What one optimizer step did.
 
-    stats: `loss`, `grad_norm` (before clipping), `learning_rate`, `microbatches`.
-    new: the outputs that the loss read, for the whole batch, without gradient.
+    Attributes:
+        stats: `loss`, `grad_norm` (before clipping), `learning_rate`, `microbatches`.
+        new: the outputs that the loss read, for the whole batch, without gradient.
     """
 
     stats: dict[str, float]

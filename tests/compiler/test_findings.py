@@ -24,7 +24,7 @@ def test_without_a_penalty_the_reference_is_never_loaded(name):
 def test_a_loss_that_needs_two_passes_says_why():
     assert findings(load_program("dpo")) == snapshot(
         [
-            "The loss at dpo.py:19 takes two passes, one forward dearer: dpo_loss looks beyond single sequences at dpo.py:16."
+            "The loss at dpo.py:19 takes two passes, which costs one more forward pass: dpo_loss looks beyond single sequences at dpo.py:16."
         ]
     )
 

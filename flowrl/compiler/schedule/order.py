@@ -27,25 +27,25 @@ def check_order(schedule: Schedule) -> None:
     """Raise if ranks would wait for each other forever.
 
     Requires: what every rank does, in order. Ensures: all ranks meet in one order of collectives,
-    so that any two take part in their common ones alike, and nothing waits in a circle.
+    so that any two take part in their common ones alike, and nothing waits in a cycle.
 
     Raises:
-        ProgramError: with the ranks and ops of a circle.
+        ProgramError: with the ranks and ops of a cycle.
     """
-    circle = deadlock(schedule)
-    if circle:
+    cycle = deadlock(schedule)
+    if cycle:
         raise ProgramError(
-            f"{len(circle)} GPUs would wait for each other: they take part in collectives in "
+            f"{len(cycle)} GPUs would wait for each other: they take part in collectives in "
             "different orders",
-            where="\n".join(map(str, circle)),
+            where="\n".join(map(str, cycle)),
             hint="all ranks must do what the controller tells them in the order of the program",
         )
 
 
 def deadlock(schedule: Schedule) -> tuple[Meeting, ...]:
-    """Return a circle of ranks that wait for each other, of two if there is one; () of none.
+    """Return a cycle of ranks that wait for each other, of two if there is one; () of none.
 
-    A rank comes to a collective after the one before it in its order. Without a circle in that
+    A rank comes to a collective after the one before it in its order. Without a cycle in that
     relation there is one order of all, of which each rank's is a part.
     """
     waits = _waits(schedule)
@@ -76,12 +76,12 @@ def _waits(schedule: Schedule) -> "nx.DiGraph[Instance]":
 
 
 def _meetings(
-    waits: "nx.DiGraph[Instance]", circle: list[tuple[Instance, Instance]], schedule: Schedule
+    waits: "nx.DiGraph[Instance]", cycle: list[tuple[Instance, Instance]], schedule: Schedule
 ) -> Iterator[Meeting]:
-    """Yield a rank for each part of a circle; what one rank does in a row is one part."""
-    ranks = [waits.edges[edge]["rank"] for edge in circle]
+    """Yield a rank for each part of a cycle; what one rank does in a row is one part."""
+    ranks = [waits.edges[edge]["rank"] for edge in cycle]
     start = next((i for i, rank in enumerate(ranks) if rank != ranks[i - 1]), 0)
-    turned = [*zip(ranks, circle, strict=True)]
+    turned = [*zip(ranks, cycle, strict=True)]
     turned = turned[start:] + turned[:start]
     while turned:
         rank, (first, then) = turned.pop(0)

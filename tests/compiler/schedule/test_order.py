@@ -104,30 +104,30 @@ def test_a_rank_that_meets_others_first_whom_nobody_waits_for_is_no_fault():
     assert not deadlock(with_order(found, 3, (1, 0)))
 
 
-def test_three_ranks_that_wait_in_a_circle():
+def test_three_ranks_that_wait_in_a_cycle():
     pairs = [
         Event(f"%{n}", f"x.py:{n}", "send", "data", (ranks,))
         for n, ranks in enumerate([(0, 1), (1, 2), (0, 2)])
     ]
     orders = (Order((0,), (2, 0)), Order((1,), (0, 1)), Order((2,), (1, 2)))
 
-    circle = deadlock(Schedule(tuple(pairs), orders))
+    cycle = deadlock(Schedule(tuple(pairs), orders))
 
-    assert [(m.rank, m.first.op, m.then.op) for m in circle] == snapshot(
+    assert [(m.rank, m.first.op, m.then.op) for m in cycle] == snapshot(
         [(0, "%2", "%0"), (1, "%0", "%1"), (2, "%1", "%2")]
     )
 
 
-def test_what_a_rank_does_between_is_left_out_of_the_circle():
+def test_what_a_rank_does_between_is_left_out_of_the_cycle():
     events = tuple(
         Event(f"%{n}", f"x.py:{n}", "send", "data", (ranks,))
         for n, ranks in enumerate([(0, 1), (0, 2), (0, 1)])
     )
     orders = (Order((0,), (0, 1, 2)), Order((1,), (2, 0)), Order((2,), (1,)))
 
-    circle = deadlock(Schedule(events, orders))
+    cycle = deadlock(Schedule(events, orders))
 
-    assert [(m.rank, m.first.op, m.then.op) for m in circle] == [(0, "%0", "%2"), (1, "%2", "%0")]
+    assert [(m.rank, m.first.op, m.then.op) for m in cycle] == [(0, "%0", "%2"), (1, "%2", "%0")]
 
 
 def runs(its):
@@ -146,7 +146,7 @@ def runs(its):
 
 
 @given(st.data())
-def test_a_circle_is_found_just_when_ranks_would_hang(data):
+def test_a_cycle_is_found_just_when_ranks_would_hang(data):
     ranks = st.lists(st.integers(0, 3), min_size=2, max_size=3, unique=True)
     met = data.draw(st.lists(ranks.map(lambda its: tuple(sorted(its))), min_size=1, max_size=5))
     found = schedule_of(Event(f"%{n}", "", "send", "data", (its,)) for n, its in enumerate(met))
