@@ -83,10 +83,6 @@ class Lengths:
                 return tokens
         return self.maximum
 
-    def expected_maximum(self, n: float) -> float:
-        """Return the expected longest of `n` sequences drawn independently."""
-        return sum((end - start) * share_any(over, n) for start, end, over in self.survival())
-
     def survival(self) -> Iterator[tuple[float, float, float]]:
         """Yield `(start, end, share)`: between these lengths, the share longer than `start`.
 

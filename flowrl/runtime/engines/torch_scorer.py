@@ -137,9 +137,11 @@ class TorchScorer:
         """Be on the device, and asleep afterwards if it is now."""
         asleep = bool(self.kept.gone)
         self.wake()
-        yield
-        if asleep:
-            self.sleep()
+        try:
+            yield
+        finally:
+            if asleep:
+                self.sleep()
 
     def _lasting(self) -> Iterator[tuple[str, Tensor]]:
         """Yield what this rank has on the device between ops, by name."""

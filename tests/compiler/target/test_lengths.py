@@ -1,6 +1,4 @@
-"""Distributions of lengths: their means, quantiles and longest of many."""
-
-from itertools import product
+"""Distributions of lengths: their means, quantiles and maxima."""
 
 import pytest
 from hypothesis import given
@@ -26,7 +24,7 @@ specs = histograms | cut | st.floats(1, 5000)
 def test_a_number_is_one_length():
     lengths = Lengths.of(600)
 
-    assert (lengths.mean, lengths.maximum, lengths.expected_maximum(512)) == (600, 600, 600)
+    assert (lengths.mean, lengths.maximum) == (600, 600)
 
 
 def test_lengths_of_a_histogram_are_exact():
@@ -36,31 +34,6 @@ def test_lengths_of_a_histogram_are_exact():
     assert lengths.mean == 17.5
     assert lengths.mean_square == 375
     assert [lengths.quantile(q) for q in (0, 0.5, 0.51, 0.75, 1)] == [10, 10, 20, 20, 30]
-    assert lengths.expected_maximum(2) == (10 * 4 + 20 * 5 + 30 * 7) / 16
-
-
-@given(histograms, st.integers(1, 3))
-def test_the_longest_of_a_few_is_the_mean_over_all_draws(pairs, n):
-    lengths = Lengths.of(pairs)
-    expected = 0.0
-    for draw in product(lengths.shares, repeat=n):
-        chance = 1.0
-        for _, share in draw:
-            chance *= share
-        expected += chance * max(tokens for tokens, _ in draw)
-
-    assert lengths.expected_maximum(n) == pytest.approx(expected)
-
-
-@given(specs, st.floats(1, 1e4), st.floats(1, 10))
-def test_the_longest_of_more_is_longer_up_to_the_maximum(spec, n, times):
-    lengths = Lengths.of(spec)
-    few, many = lengths.expected_maximum(n), lengths.expected_maximum(n * times)
-
-    assert lengths.mean == pytest.approx(lengths.expected_maximum(1))
-    assert lengths.mean <= few * (1 + 1e-9)
-    assert few <= many * (1 + 1e-9)
-    assert many <= lengths.maximum * (1 + 1e-9)
 
 
 @given(cut)
