@@ -77,13 +77,13 @@ help: there are down_proj, gate_proj, k_proj, o_proj, q_proj, up_proj, v_proj; t
         (
             (),
             snapshot(
-                "`policy`: weights are copied to sample with: an adapter trains, and it alone is sent"
+                "`policy`: weights are copied into its generator: only its adapter trains and is sent"
             ),
         ),
         (
             (POOLS[0] % ", 'reference'", POOLS[1] % ""),
             snapshot(
-                "`policy`: weights are transferred to sample with: pool `trained` trains it, pool `rest` samples from it"
+                "`policy`: weights are transferred to its generator: pool `trained` trains it, pool `rest` samples from it"
             ),
         ),
     ],

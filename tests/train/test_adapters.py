@@ -84,7 +84,7 @@ def test_check_says_what_is_not_loaded(folder):
 
     assert [line for line in found if "adapter" in line] == snapshot(
         [
-            "`policy`: weights are copied to sample with: an adapter trains, and it alone is sent",
+            "`policy`: weights are copied into its generator: only its adapter trains and is sent",
             "`reference` is the base under the adapter of `policy`: it is not loaded again.",
         ]
     )

@@ -33,7 +33,7 @@ def unlent(run: RunFile, graph: Graph, role: str, shape: ModelShape | None) -> s
     if role in _copies_sampled(graph):
         return "a copy of it may be sampled from too"
     if run.roles[role].lora:
-        return "an adapter trains, and it alone is sent"
+        return "only its adapter trains and is sent"
     if not generate.facts.lends:
         return f"the engine `{generate.engine}` lends none"
     if _quantised(run.model_folder(role)):
@@ -61,9 +61,9 @@ def unshared(run: RunFile, placed: Placed, role: str) -> str:
     if facts.repacks and pool not in placed.gpus:
         return f"{facts.title} packs its weights for the CPU"
     if kept not in ("", "alias"):
-        return f"pool `{pool}` has it `{kept}`"
+        return f"its residency in pool `{pool}` is `{kept}`"
     trains = _kept_to_train(cluster, role)
-    return "" if trains == "resident" else f"its pool has `{role}.train` `{trains}`"
+    return "" if trains == "resident" else f"the residency of `{role}.train` is `{trains}`"
 
 
 def apart(cluster: Cluster, role: str) -> str:

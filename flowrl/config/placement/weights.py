@@ -42,9 +42,9 @@ class Sync:
 SAID = {
     How.FIXED: "`{role}` samples with weights that never change",
     How.ALIAS: "`{role}` samples with the tensors that train: no weights move",
-    How.COPY: "`{role}`: weights are copied to sample with: {why}",
-    How.RESHARD: "`{role}`: weights are resharded to sample with: {why}",
-    How.TRANSFER: "`{role}`: weights are transferred to sample with: {why}",
+    How.COPY: "`{role}`: weights are copied into its generator: {why}",
+    How.RESHARD: "`{role}`: weights are resharded into its generator: {why}",
+    How.TRANSFER: "`{role}`: weights are transferred to its generator: {why}",
 }
 
 

@@ -156,7 +156,7 @@ def test_an_engine_that_trains_samples_has_no_evaluation_of_its_own(load):
             snapshot(
                 [
                     "  policy.generate  1  resident  for evaluations alone: vLLM reserves 60.3 GB, 0.4 of the GPU",
-                    "`policy`: weights are copied to sample with: only evaluations sample from it",
+                    "`policy`: weights are copied into its generator: only evaluations sample from it",
                     "an evaluation of 50 prompts: 250 samples take 1.77 s, and their weights 0.6 ms (0 B over links)",
                     "  policy.generate  [WKKKKKKKKKKKKKKKEzz.....................]  66.8 GB of 143 GB  weights 1.98 GB, kv cache 56.1 GB, engine 2 GB, buffers 182 MB; asleep: policy.train 6.53 GB",
                 ]
@@ -167,7 +167,7 @@ def test_an_engine_that_trains_samples_has_no_evaluation_of_its_own(load):
             snapshot(
                 [
                     "  policy.generate  1  resident  for evaluations alone: vLLM reserves 135.7 GB, 0.9 of the GPU",
-                    "`policy`: weights are resharded to sample with: pool `trains` trains it, pool `samples` samples from it; only evaluations sample from it",
+                    "`policy`: weights are resharded into its generator: pool `trains` trains it, pool `samples` samples from it; only evaluations sample from it",
                     "an evaluation of 50 prompts: 250 samples take 1.77 s, and their weights 0.06 s (1.98 GB over links)",
                     "  policy.generate  [WKKKKKKKKKKKKKKKKKKKKKKKKKKKKKKKKKKKKE..]  136 GB of 143 GB   weights 1.98 GB, kv cache 132 GB, engine 2 GB, buffers 182 MB",
                 ]

@@ -37,7 +37,7 @@ def reason(load):
 @pytest.mark.parametrize(
     ("text", "config", "why"),
     [
-        (LORA, LLAMA, "an adapter trains, and it alone is sent"),
+        (LORA, LLAMA, "only its adapter trains and is sent"),
         ("", LLAMA | {"quantization_config": {"bits": 4}}, "its weights are quantised"),
         (VLLM, GPT2, "vLLM has `transformer.h.0.attn.c_attn.weight` transposed"),
         (

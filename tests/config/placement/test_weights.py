@@ -40,12 +40,12 @@ def test_a_trainer_computes_with_the_engines_tensors(text, sync_of):
     ("text", "why"),
     [
         (VLLM, "vLLM packs its weights for the CPU"),
-        (LORA, "an adapter trains, and it alone is sent"),
+        (LORA, "only its adapter trains and is sent"),
         (RAY + GPU.replace("gpus = 1", "workers = 2"), "pool `all` has 2 workers"),
-        (GPU + "residencies = {policy = 'offload'}\n", "pool `all` has it `offload`"),
+        (GPU + "residencies = {policy = 'offload'}\n", "its residency in pool `all` is `offload`"),
         (
             GPU + "residencies = {'policy.train' = 'offload'}\n",
-            "its pool has `policy.train` `offload`",
+            "the residency of `policy.train` is `offload`",
         ),
     ],
 )
@@ -86,7 +86,7 @@ APART = "roles = ['policy.train', 'reference']\n[cluster.pools.b]\nroles = ['pol
         (
             "1xH100",
             "[cluster.pools.all]\n" + KEPT,
-            Sync(How.COPY, "pool `all` has it `resident`"),
+            Sync(How.COPY, "its residency in pool `all` is `resident`"),
         ),
         (
             "2xH100",
@@ -121,6 +121,6 @@ def test_weights_that_an_engine_can_not_lend_are_planned_as_copies(load):
     assert "alias" not in {its.residency for its in plan.found.seats.values()}
     assert sync_sentences(run, Placed.by_plan(plan)) == snapshot(
         [
-            "`policy`: weights are copied to sample with: vLLM has `transformer.h.0.attn.c_attn.weight` transposed"
+            "`policy`: weights are copied into its generator: vLLM has `transformer.h.0.attn.c_attn.weight` transposed"
         ]
     )
