@@ -84,7 +84,7 @@ def test_what_is_held_scaled_is_compared_as_rounded_and_then_scaled(engine):
 
     generator.own["down.weight"] = (engine.master["down.weight"] * 0.7).bfloat16()
 
-    with pytest.raises(EngineError, match=r"`down.weight` differs in \d+ of 36 numbers"):
+    with pytest.raises(EngineError, match=r"`down.weight` differs in \d+ of 36 elements"):
         comparison.figures("policy", generator, engine, shared=False)
 
 

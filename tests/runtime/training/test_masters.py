@@ -132,5 +132,5 @@ def test_weights_that_were_updated_already_are_not_shared(model_folder, tokenize
     trainer = TorchTrainer(spec, TrainerOptions(**OPTIONS))
     update(trainer, batch, steps=1)
 
-    with pytest.raises(EngineError, match="from its start"):
+    with pytest.raises(EngineError, match="before its first update"):
         trainer.share(HFGenerator(spec, tokenizer).lent())
