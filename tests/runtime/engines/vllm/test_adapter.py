@@ -100,7 +100,7 @@ def test_a_number_that_is_altered_in_vllm_is_found(adapted, trainer, layer, kind
     text = told(adapted, lambda: compared(adapted, trainer))
 
     size = trainer.weights()[name].numel()
-    assert text.endswith(f"weights that train: `{name}` differs in 1 of {size} numbers")
+    assert text.endswith(f"weights that train: `{name}` differs in 1 of {size} elements")
 
 
 @here
