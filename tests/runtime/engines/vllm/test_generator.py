@@ -143,7 +143,7 @@ def test_an_engine_that_was_interrupted_says_so_and_is_not_waited_for(spec, monk
     with pytest.raises(KeyboardInterrupt):
         stopped.generate(ONE, Sampling(max_tokens=3))
 
-    with pytest.raises(EngineError, match="vLLM failed before, or was interrupted"):
+    with pytest.raises(EngineError, match="vLLM failed earlier, or was interrupted"):
         stopped.generate(ONE, Sampling(max_tokens=3))
 
 
