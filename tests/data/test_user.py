@@ -80,10 +80,6 @@ mine.py:wrong
 help: return a list or another iterable of dicts, or an object with `__len__` and `__getitem__`\
 """,
             """\
-`ROWS` is no function, so it takes no `options`
-mine.py:ROWS\
-""",
-            """\
 mine.py has no `row` (did you mean `rows`?)
 mine.py:row
 help: it has ROWS, rows, Words, wrong, words\
