@@ -4,7 +4,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import attrs
 
-from flowrl.errors import RunFileError
 from flowrl.ir.plan import Pool, names_of_use
 
 __all__ = ["OTHER_ROLES", "Cluster", "Pool"]
@@ -82,15 +81,3 @@ class Cluster:
             return attrs.evolve(pool, roles=roles, layouts=layouts, residencies=stays)
 
         return Cluster(tuple(map(there, self.pools)), {name: home})
-
-    def check(self, roles: set[str]) -> None:
-        """Raise RunFileError if a pool claims a role that the program doesn't have."""
-        for pool in self.pools:
-            for claim in pool.roles:
-                if claim.partition(".")[0] not in (*roles, *OTHER_ROLES):
-                    raise RunFileError(
-                        f"pool `{pool.name}` claims `{claim}`, but the program has the roles "
-                        f"{', '.join(sorted(roles))}",
-                        where=f"  cluster.pools.{pool.name}.roles",
-                        hint="name roles of the program, `data` or `reward`",
-                    )

@@ -1,6 +1,6 @@
 """Turn a lowered graph into a plan: data that prints, is compared, and runs."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from flowrl.compiler.cluster import Cluster
@@ -17,6 +17,7 @@ def emit(
     machines: str = "",
     actions: tuple[Action, ...] = (),
     forecast: Mapping[str, Any] | None = None,
+    notes: Iterable[str] = (),
 ) -> Plan:
     """Return the plan of a lowered graph.
 
@@ -27,11 +28,19 @@ def emit(
         machines: that the pools were chosen for, if they were.
         actions: of `residency`, if the pools' layouts were chosen.
         forecast: `Forecast.as_data` of it.
+        notes: what of the run file it has no use for.
 
     Requires: every value has a pool. Ensures: `plan.graph()` is the same graph, and
     `Plan.from_json(plan.to_json())` the same plan.
     """
     given = {role: dict(settings) for role, settings in sampling.items()}
     return Plan(
-        graph.name, cluster.pools, given, encode(graph), machines, actions, dict(forecast or {})
+        graph.name,
+        cluster.pools,
+        given,
+        encode(graph),
+        machines,
+        actions,
+        dict(forecast or {}),
+        tuple(notes),
     )

@@ -9,7 +9,7 @@ from flowrl.config.checks.program import check_run
 from flowrl.config.checks.reserves import check_evaluation, check_reserves
 from flowrl.config.checks.residency import check_aliases
 from flowrl.config.placement.cluster import written_cluster
-from flowrl.config.placement.evaluation import evaluation_seats, with_evaluation
+from flowrl.config.placement.evaluation import with_evaluation
 from flowrl.config.placement.target import constraints_of, target_of
 from flowrl.config.run_file import RunFile
 from flowrl.config.traced import trace_run
@@ -30,11 +30,11 @@ def plan_run(run: RunFile, cluster: Cluster | None = None) -> tuple[Traced, Plan
     graph = simplify(traced.graph, Cluster())
     check_run(run, graph, traced.program.inputs)
     target = target_of(run, graph)
-    pools = cluster or written_cluster(run)
+    pools = cluster or written_cluster(run, graph)
     check_aliases(run, graph, pools, target.shapes)
 
     def decided(seats: tuple[Seat, ...]) -> Constraints:
-        return constraints_of(run, seats, pools, evaluation_seats(run, graph))
+        return constraints_of(run, seats, pools)
 
     planned = plan_step(traced.graph, target, decided, run.cluster.claims, pools)
     planned = with_evaluation(run, planned, pools)

@@ -15,7 +15,7 @@ from flowrl.ir.action import Action
 from flowrl.ir.graph import Graph, Node, Value, new_value
 from flowrl.ir.printer import names_of
 
-FORMAT = 2
+FORMAT = 3
 
 MOST_PENDING = 256
 """Calls to workers that a controller doesn't check at once: what they have sent may wait."""
@@ -74,6 +74,7 @@ class Plan:
         machines: what it was planned for, `2x8xH100`; "" if for none.
         actions: what sleeps, wakes and gets its weights before which op, if it was planned.
         forecast: seconds by task, bytes by edge, memory by seat, as predicted.
+        notes: what of the run file it has no use for, in sentences.
     """
 
     program: str
@@ -83,6 +84,7 @@ class Plan:
     machines: str = ""
     actions: tuple[Action, ...] = ()
     forecast: Mapping[str, Any] = attrs.field(factory=dict)
+    notes: tuple[str, ...] = ()
 
     def graph(self, functions: Iterable[Callable[..., Any]] = ()) -> Graph:
         """Return the lowered graph.
@@ -114,7 +116,7 @@ class Plan:
         rest = {
             name: data[name] for name in ("program", "sampling", "body", "machines", "forecast")
         }
-        return cls(pools=pools, actions=tuple(its), **rest)
+        return cls(pools=pools, actions=tuple(its), notes=tuple(data["notes"]), **rest)
 
 
 def encode(graph: Graph) -> dict[str, Any]:

@@ -3,16 +3,18 @@
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from flowrl.compiler.cluster import Cluster
 from flowrl.compiler.findings import findings
 from flowrl.compiler.groups import check_groups
 from flowrl.compiler.pipeline import compile_graph
+from flowrl.compiler.simplify import simplify
 from flowrl.config.checks.batches import checked_batches
 from flowrl.config.checks.inert import inert_keys
 from flowrl.config.checks.program import check_inputs, check_run
 from flowrl.config.placement.bases import shared_bases
 from flowrl.config.placement.cluster import cluster_of
-from flowrl.config.placement.evaluation import judges_of
 from flowrl.config.placement.placed import Placed
+from flowrl.config.placement.used import judges_of
 from flowrl.config.placement.weights import sync_sentences
 from flowrl.config.run_file import RunFile, load_run_file
 from flowrl.config.traced import trace_run
@@ -47,9 +49,9 @@ def checked(given: str, sets: Sequence[str]) -> str:
 def _run_file(given: str, sets: Sequence[str]) -> list[str]:
     run = load_run_file(given, sets)
     traced = trace_run(run)
+    graph = simplify(traced.graph, Cluster())
     seen: dict[str, Graph] = {}
-    compile_graph(traced.graph, cluster_of(run), seen.__setitem__)
-    graph = seen["simplify"]
+    compile_graph(traced.graph, cluster_of(run, graph), seen.__setitem__)
     check_run(run, graph, traced.program.inputs)
     keys = [*check_inputs(run, traced.inputs).values(), *(["eval.data"] if run.eval else [])]
     specs = {key: run.structure(DataSpec, key) for key in keys}

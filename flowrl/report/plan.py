@@ -10,7 +10,7 @@ from flowrl.compiler.forecast import Forecast, TaskForecast, forecast
 from flowrl.compiler.occupancy import Occupancy
 from flowrl.compiler.planning import Planned
 from flowrl.compiler.residency import residency
-from flowrl.config.checks.inert import unknown_models
+from flowrl.config.checks.inert import unused
 from flowrl.config.placement.bases import shared_bases
 from flowrl.config.placement.placed import Placed
 from flowrl.config.placement.weights import sync_sentences
@@ -66,7 +66,8 @@ def plan_json(file: str, sets: Sequence[str]) -> str:
     Raises:
         FlowrlError: as `plan_text`.
     """
-    traced, plan = plan_run(load_run_file(file, sets))
+    run = load_run_file(file, sets)
+    traced, plan = plan_run(run)
     predicted = forecast(plan).as_data()
     return emit(
         plan.graph,
@@ -75,6 +76,7 @@ def plan_json(file: str, sets: Sequence[str]) -> str:
         machines=str(plan.target.machines),
         actions=residency(plan),
         forecast=predicted,
+        notes=unused(run, plan.graph),
     ).to_json()
 
 
@@ -117,7 +119,7 @@ def plan_lines(run: RunFile, plan: Planned) -> Iterator[str]:
     """
     predicted = forecast(plan)
     yield f"{plan.graph.name} on {plan.target.machines}: {seconds(predicted.seconds)} a step"
-    yield from ("", *pool_lines(plan), *shared_bases(plan.graph), *unknown_models(run, plan.graph))
+    yield from ("", *pool_lines(plan), *shared_bases(plan.graph), *unused(run, plan.graph))
     yield from ("", *_tasks(predicted))
     yield from ("", *_edges(predicted))
     yield from ("", *sync_sentences(run, Placed.by_plan(plan)))

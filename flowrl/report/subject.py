@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from flowrl.compiler.cluster import Cluster
+from flowrl.compiler.simplify import simplify
 from flowrl.config.placement.cluster import cluster_of
 from flowrl.config.programs import load_program
 from flowrl.config.run_file import load_run_file
@@ -35,7 +36,8 @@ def subject(given: str, sets: Sequence[str]) -> tuple[Traced, Cluster]:
     """Return the traced program and the pools that it is compiled for."""
     if is_run_file(given):
         run = load_run_file(given, sets)
-        return trace_run(run), cluster_of(run)
+        traced = trace_run(run)
+        return traced, cluster_of(run, simplify(traced.graph, Cluster()))
     program = load_program(given)
     with locating(Path(program.loc.file)):
         return trace(program, **hyperparameters(program, sets)), Cluster()

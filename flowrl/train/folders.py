@@ -7,7 +7,7 @@ from typing import Any
 
 import attrs
 
-from flowrl.config.placement.evaluation import evaluated_role, judges_of
+from flowrl.config.placement.used import evaluated_role, judges_of
 from flowrl.config.run_file import RunFile
 from flowrl.data.tokenizer import check_ids, load_tokenizer
 from flowrl.errors import DataError, EngineError

@@ -37,8 +37,9 @@ def lower(run: RunFile) -> Lowered:
     Raises:
         FlowrlError: the program, its hyperparameters, roles, pools, batch sizes or tasks are wrong.
     """
-    traced, cluster = trace_run(run), cluster_of(run)
+    traced = trace_run(run)
     read = simplify(traced.graph, Cluster())
+    cluster = cluster_of(run, read)
     lowered = traced.lower(cluster, {role: role_setup(run, read, role) for role in run.roles})
     check_run(run, lowered.graph, traced.program.inputs)
     check_tasks(run)
@@ -87,11 +88,11 @@ def role_setup(run: RunFile, graph: Graph, role: str) -> RoleSetup:
     path = str(local) if local.exists() else model.path
     return RoleSetup(
         model=ModelSpec(
-            path, model.head, model.dtype, _device(run, role, "train"), lora=_lora(run, role)
+            path, model.head, model.dtype, _device(run, graph, role, "train"), lora=_lora(run, role)
         ),
         generator=generate.engine,
         generator_options=_generator_options(run, graph, role),
-        generator_device=_device(run, role, "generate"),
+        generator_device=_device(run, graph, role, "generate"),
         sampling=Sampling(
             max_tokens=generate.max_tokens, min_tokens=generate.min_tokens, stop=generate.stop
         ),
@@ -108,7 +109,7 @@ def role_setup(run: RunFile, graph: Graph, role: str) -> RoleSetup:
             offload_activations=train.offload_activations,
             offload_optimizer=train.offload == "optimizer",
         ),
-        fsdp=_fsdp(run, role) if train.shard == "fsdp2" else None,
+        fsdp=_fsdp(run, graph, role) if train.shard == "fsdp2" else None,
     )
 
 
@@ -125,16 +126,16 @@ def _lora(run: RunFile, role: str) -> Lora | None:
     return Lora(table.rank, table.alpha, table.targets, run.train.seed) if table else None
 
 
-def _fsdp(run: RunFile, role: str) -> Fsdp2:
+def _fsdp(run: RunFile, graph: Graph, role: str) -> Fsdp2:
     """Return how a role's weights are divided: within replicas, if its layout has several."""
-    layout = Layout.parse(cluster_of(run).layout_of(role, "train") or "1")
+    layout = Layout.parse(cluster_of(run, graph).layout_of(role, "train") or "1")
     train = run.engines.role(role).train
     return Fsdp2(train.reshard_after_forward, layout.dp, offload=train.offload == "all")
 
 
-def _device(run: RunFile, role: str, use: str) -> str:
+def _device(run: RunFile, graph: Graph, role: str, use: str) -> str:
     """Return where a use of a role lives: on the GPU if its pool has any that aren't emulated."""
-    return "cuda" if on_gpu(run, cluster_of(run), role, use) else "cpu"
+    return "cuda" if on_gpu(run, cluster_of(run, graph), role, use) else "cpu"
 
 
 def check_gpus(run: RunFile, lowered: Lowered) -> None:

@@ -5,7 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from flowrl.compiler.cluster import Cluster
 from flowrl.config import RunFile, load_run_file
+from flowrl.config.placement.cluster import cluster_of
+from flowrl.config.traced import trace_run
 from flowrl.errors import RunFileError
 
 GRPO = """\
@@ -32,6 +35,11 @@ prompts_per_step = 6
 QWEN = GRPO.replace('path = "model"', 'path = "Qwen/Qwen2.5-3B"\ndtype = "bfloat16"')
 QWEN = QWEN.replace("exact =", "reward =")
 """The same with a model that the planner knows."""
+
+
+def pools_of(run: RunFile) -> Cluster:
+    """Return the pools that a run file's program is run on."""
+    return cluster_of(run, trace_run(run).graph)
 
 
 @pytest.fixture

@@ -91,6 +91,6 @@ def test_a_plan_of_another_format_is_refused():
         Plan.from_json('{"format": 0}')
 
     assert str(error.value) == snapshot("""\
-expected a plan of format 2; got 0
+expected a plan of format 3; got 0
 help: make it again with this version: `flowrl show PROGRAM --stage plan`\
 """)

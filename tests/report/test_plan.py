@@ -45,12 +45,32 @@ def test_plans_of_the_examples(name, cluster):
 
 
 def test_a_model_that_the_program_has_not_is_said_and_counted_nowhere():
-    text = plan_text(example("grpo"), (*settings("8xH100", None), "program.file=dapo"))
+    sets = (*settings("8xH100", None), "program.file=dapo")
+
+    text, data = plan_text(example("grpo"), sets), plan_json(example("grpo"), sets)
 
     said = [line for line in text.splitlines() if "reference" in line]
+    assert json.loads(data)["notes"] == said
     assert said == snapshot(
         ["`reference` is never read and never loaded: `dapo` has no such model (grpo.toml:12)."]
     )
+
+
+def test_a_pool_that_only_such_a_model_claims_is_said_and_planned_nowhere():
+    pools = """{
+trains = {gpus = 4, workers = 4, roles = ["policy"]},
+compares = {gpus = 8, workers = 8, roles = ["reference"]}}""".replace("\n", " ")
+    sets = (*settings("8xH100", None), f"cluster.pools={pools}", "program.file=dapo")
+
+    text = plan_text(example("grpo"), sets)
+
+    placed = [line for line in text.splitlines() if line.startswith("pool ") and "ranks" in line]
+    (said,) = (line for line in text.splitlines() if "pools.compares" in line)
+    assert placed == snapshot(["pool trains: 4 H100, ranks 0-3"])
+    assert said.startswith(
+        "[cluster.pools.compares] changes nothing: nothing that the program does lives there"
+    )
+    assert json.loads(plan_json(example("grpo"), sets))["notes"][-1] == said
 
 
 def test_a_plan_as_json_carries_placement_actions_and_forecast():

@@ -1,10 +1,9 @@
 """Keys of a run file that its program never reads."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from flowrl.compiler.cluster import OTHER_ROLES
 from flowrl.config.placement.cluster import written_cluster
-from flowrl.config.placement.evaluation import evaluated_role
+from flowrl.config.placement.used import evaluated_role, used
 from flowrl.config.run_file import RunFile
 from flowrl.config.toml.structure import KeyPath, dotted
 from flowrl.ir.graph import Graph
@@ -30,21 +29,25 @@ def inert_keys(run: RunFile, graph: Graph) -> list[str]:
     """
     found = [*_optimizers(run, graph), *_generators(run, graph), *_rewards(run, graph)]
     found += [*_offloads(run, graph), *_shards(run), *_seats(run, graph), *_pools(run, graph)]
-    pools = run.cluster.pools.values()
-    placed = any(pool.gpus or pool.residencies for pool in pools)  # a GPU, and who shares on it
-    if run.cluster.executor == "local" and pools and not placed:
-        found.append((("cluster", "pools"), ONE_PROCESS))
-    inert = [f"[{dotted(p)}] changes nothing: {why} ({_place(run, p)})." for p, why in found]
-    return [*unknown_models(run, graph), *inert]
+    return [*_unknown_models(run, graph), *_said(run, found)]
 
 
-def unknown_models(run: RunFile, graph: Graph) -> Iterator[str]:
-    """Yield a sentence for each model that the program doesn't have, with the line of its table."""
+def unused(run: RunFile, graph: Graph) -> list[str]:
+    """Return a sentence for each model that the program doesn't have, and for each idle pool."""
+    return [*_unknown_models(run, graph), *_said(run, _pools(run, graph))]
+
+
+def _unknown_models(run: RunFile, graph: Graph) -> Iterator[str]:
     known = {name for name, _ in graph.inputs}
     for role in run.models:
         if role not in known:
             why = f"`{graph.name}` has no such model ({_place(run, ('models', role))})"
             yield f"`{role}` is never read and never loaded: {why}."
+
+
+def _said(run: RunFile, found: Iterable[tuple[KeyPath, str]]) -> Iterator[str]:
+    for path, why in found:
+        yield f"[{dotted(path)}] changes nothing: {why} ({_place(run, path)})."
 
 
 def _optimizers(run: RunFile, graph: Graph) -> Iterator[tuple[KeyPath, str]]:
@@ -105,16 +108,19 @@ def _seats(run: RunFile, graph: Graph) -> Iterator[tuple[KeyPath, str]]:
 
 
 def _pools(run: RunFile, graph: Graph) -> Iterator[tuple[KeyPath, str]]:
-    """Yield pools of Ray's in which nothing lives; the first one has what none claims."""
-    cluster = written_cluster(run)
-    used = {(role, use) for role, its in uses_of(graph).items() for use in its.kinds}
-    used |= {(other, "") for other in (*OTHER_ROLES, *run.reward.models)}
-    if role := evaluated_role(run, graph):
-        used.add((role, "generate"))
-    homes = {cluster.pool_of(*each) for each in used}
-    for pool in run.cluster.pools if run.cluster.executor == "ray" else ():
-        if pool not in homes:
+    """Yield pools in which nothing lives, GPUs for no model, and pools of one process."""
+    pools, cluster = run.cluster.pools, written_cluster(run, graph)
+    placed = any(spec.gpus or spec.residencies for spec in pools.values())
+    if run.cluster.executor == "local" and pools and not placed:  # on no GPU, sharing none
+        yield ("cluster", "pools"), ONE_PROCESS
+        return
+    living = {pool.name for pool in cluster.pools}
+    homes = {cluster.pool_of(*each) for each in used(run, graph)}
+    for pool, spec in pools.items():
+        if pool not in living:
             yield ("cluster", "pools", pool), "nothing that the program does lives there"
+        elif spec.gpus and pool not in homes:
+            yield ("cluster", "pools", pool, "gpus"), "no model that the program runs lives there"
 
 
 def _roles(graph: Graph, kind: type[ModelOp]) -> set[str]:

@@ -1,22 +1,44 @@
-"""The layouts of a run file, held against the models that they lay out."""
+"""Pools and layouts of a run file, held against its machines and the models of its program."""
 
 from pathlib import Path
 
+from flowrl.compiler.cluster import Cluster
+from flowrl.compiler.hardware import Machines
 from flowrl.compiler.layouts import check_fit
 from flowrl.config.placement.layouts import shape_of
+from flowrl.config.placement.used import used
 from flowrl.config.run_file import RunFile
 from flowrl.errors import EngineError, RunFileError
+from flowrl.ir.graph import Graph
 from flowrl.ir.layout import Layout
 
 
-def check_layouts(run: RunFile) -> None:
+def check_machines(run: RunFile, cluster: Cluster) -> None:
+    """Check that the machines of a run file have the GPUs of its pools.
+
+    Raises:
+        RunFileError: they have fewer.
+    """
+    machines, wanted = run.cluster.machines, sum(pool.gpus for pool in cluster.pools)
+    if machines is not None and wanted > (size := Machines.parse(machines).size):
+        raise RunFileError(
+            f"the pools have {wanted} GPUs; `{machines}` has {size}",
+            where=run.where("cluster.machines"),
+            hint="give pools fewer `gpus`, or name more machines",
+        )
+
+
+def check_layouts(run: RunFile, graph: Graph) -> None:
     """Check that models can have the layouts of a run file, as far as the planner knows them.
 
     Raises:
-        RunFileError: a model doesn't divide so; naming the key.
+        RunFileError: a model that is used doesn't divide so; naming the key.
     """
+    read = {role for role, _ in used(run, graph)}
     for pool, spec in run.cluster.pools.items():
         for use, text in spec.layouts.items():
+            if use.partition(".")[0] not in read:
+                continue
             try:
                 _check_layout(run, use, Layout.parse(text))
             except (RunFileError, EngineError) as error:

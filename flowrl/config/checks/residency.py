@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 from flowrl.compiler.cluster import Cluster
 from flowrl.compiler.shapes import ModelShape
-from flowrl.config.placement.evaluation import evaluated_role
 from flowrl.config.placement.lending import apart, unlent
+from flowrl.config.placement.used import evaluated_role
 from flowrl.config.run_file import RunFile
 from flowrl.errors import RunFileError
 from flowrl.ir.graph import Graph

@@ -1,4 +1,4 @@
-"""An engine that only evaluations use: whose it is, where a run has it, and what it does there."""
+"""An engine that only evaluations use: where a run has it, and what it does there."""
 
 from typing import Any, cast
 
@@ -12,39 +12,13 @@ from flowrl.compiler.planning import Planned, beside
 from flowrl.compiler.target import Lengths, Workload
 from flowrl.compiler.tasks import Seat, tasks_of
 from flowrl.config.placement.cluster import written_cluster
+from flowrl.config.placement.used import evaluated_role
 from flowrl.config.run_file import RunFile
 from flowrl.config.traced import POLICY, trace_evaluation
 from flowrl.errors import RunFileError
 from flowrl.ir.graph import Graph
 from flowrl.ir.layout import Layout
-from flowrl.ops.uses import Uses, tokenizing_role, uses_of
-
-
-def evaluated_role(run: RunFile, graph: Graph) -> str:
-    """Return the role that is sampled from for evaluations alone; "" if there is none.
-
-    Args:
-        run: the run file.
-        graph: its program, which trains the role.
-    """
-    role = tokenizing_role(graph)
-    alone = run.eval is not None and not uses_of(graph)[role].generates
-    return role if alone else ""
-
-
-def judges_of(run: RunFile, graph: Graph) -> dict[str, Uses]:
-    """Return the models that only evaluations ask for rewards, and what is asked of them."""
-    if run.eval is None:
-        return {}
-    asked, read = uses_of(trace_evaluation(run).graph), uses_of(graph)
-    return {role: its for role, its in asked.items() if role != POLICY and role not in read}
-
-
-def evaluation_seats(run: RunFile, graph: Graph) -> set[Seat]:
-    """Return the seats that only evaluations take."""
-    seats = {Seat(role, "score") for role in judges_of(run, graph)}
-    role = evaluated_role(run, graph)
-    return seats | ({Seat(role, "generate")} if role else set())
+from flowrl.ops.uses import tokenizing_role, uses_of
 
 
 def evaluation_cluster(run: RunFile, graph: Graph, cluster: Cluster) -> Cluster:
@@ -79,7 +53,7 @@ def with_evaluation(run: RunFile, planned: Planned, pools: Cluster) -> Planned:
     role = evaluated_role(run, planned.graph)
     if not role or Seat(role, "train") not in planned.found.seats:
         return planned
-    asked = _asked(run, role, planned.target.workload, pools)
+    asked = _asked(run, planned, role, pools)
     placed = evaluating(asked, planned.found, planned.target, planned.tasks)
     if placed is None:
         raise RunFileError(
@@ -91,14 +65,15 @@ def with_evaluation(run: RunFile, planned: Planned, pools: Cluster) -> Planned:
     return beside(planned, placed)
 
 
-def _asked(run: RunFile, role: str, step: Workload, pools: Cluster) -> Evaluation:
+def _asked(run: RunFile, planned: Planned, role: str, pools: Cluster) -> Evaluation:
     """Return what the run file says of an evaluation; residencies are those of workers on Ray."""
-    seat, workload = Seat(role, "generate"), _workload(run, role, step)
+    seat, workload = Seat(role, "generate"), _workload(run, role, planned.target.workload)
+    written = written_cluster(run, planned.graph)
     tasks = tasks_of(trace_evaluation(run).graph, workload)
     pool, layout = pools.pool_of(role, "generate"), pools.layout_of(role, "generate")
     on_ray = run.cluster.executor == "ray"
     apart = on_ray and pool != pools.pool_of(role, "train")
-    kept = written_cluster(run).residency_of(role, "generate") if on_ray else ""
+    kept = written.residency_of(role, "generate") if on_ray else ""
     return Evaluation(
         seat,
         tuple(attrs.evolve(task, seat=seat) for task in tasks if task.seat.use == "generate"),

@@ -4,29 +4,32 @@ import attrs
 
 from flowrl.compiler.cluster import Cluster
 from flowrl.compiler.shapes import ModelShape
+from flowrl.config.placement.used import used
 from flowrl.config.run_file import RunFile
 from flowrl.errors import EngineError
+from flowrl.ir.graph import Graph
 from flowrl.ir.layout import Layout
 from flowrl.ir.plan import Pool
 from flowrl.ops.uses import USES
 
 
-def laid_out(run: RunFile, cluster: Cluster) -> Cluster:
-    """Return the pools with a layout for each use of each model, if any model is laid out at all.
+def laid_out(run: RunFile, graph: Graph, cluster: Cluster) -> Cluster:
+    """Return the pools with a layout for each use of a run's models, if any is laid out at all.
 
     What is divided by `shard` lies over all workers of its pool, and beside it every model is
     whole on each; elsewhere a model is trained on one worker. All workers of a pool sample, with
     whole weights. Where the planner doesn't know what is divided, it can't say how weights would
     move: without layouts they go whole. Adapters have none: they go as they are, to whole models.
     """
-    specs = run.cluster.pools
-    split = {role for role in run.engines.divided if role in run.roles}
-    stated = any(spec.layouts for spec in specs.values())
-    if run.cluster.executor != "ray" or not specs:
+    if run.cluster.executor != "ray" or not run.cluster.pools:
         return cluster
+    read = {role for role, _ in used(run, graph)}
+    roles = [role for role in run.roles if role in read]
+    split = {role for role in run.engines.divided if role in roles}
+    stated = any(use.partition(".")[0] in roles for pool in cluster.pools for use in pool.layouts)
     if not stated and not (split and all(shape_of(run, role) for role in split)):
         return cluster
-    homes = {role: cluster.pool_of(role, "train") for role in run.roles}
+    homes = {role: cluster.pool_of(role, "train") for role in roles}
     ranked = {homes[role] for role in split}
 
     def layout(role: str, use: str) -> str:
@@ -41,7 +44,7 @@ def laid_out(run: RunFile, cluster: Cluster) -> Cluster:
     def laid(pool: Pool) -> Pool:
         here = (
             (role, use)
-            for role in run.roles
+            for role in roles
             if role not in run.adapted
             for use in USES
             if cluster.pool_of(role, use) == pool.name and f"{role}.{use}" not in pool.layouts

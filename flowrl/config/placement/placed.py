@@ -36,7 +36,7 @@ class Placed:
     @classmethod
     def by_run_file(cls, run: RunFile, graph: Graph) -> "Placed":
         """Return a lowered program where its run file says."""
-        cluster, ray = cluster_of(run), run.cluster.executor == "ray"
+        cluster, ray = cluster_of(run, graph), run.cluster.executor == "ray"
         specs = {pool.name: run.cluster.pool(pool.name) for pool in cluster.pools}
         workers = {name: spec.workers if ray else 1 for name, spec in specs.items()}
         real = not run.cluster.emulates

@@ -3,7 +3,7 @@
 from flowrl.compiler.hardware import Machines
 from flowrl.compiler.target import Reserve
 from flowrl.config.placement.cluster import written_cluster
-from flowrl.config.placement.evaluation import evaluated_role
+from flowrl.config.placement.used import evaluated_role
 from flowrl.config.run_file import RunFile
 from flowrl.ir.graph import Graph
 from flowrl.ops.uses import uses_of
@@ -36,7 +36,7 @@ def share_of(run: RunFile, graph: Graph, role: str) -> float | None:
 
 
 def _alone(run: RunFile, graph: Graph, role: str) -> bool:
-    cluster, own = written_cluster(run), (role, "generate")
+    cluster, own = written_cluster(run, graph), (role, "generate")
     uses = {(name, use) for name, its in uses_of(graph).items() for use in its.kinds}
     if run.cluster.executor == "local":
         return uses <= {own}
@@ -69,6 +69,6 @@ def evaluates(run: RunFile, graph: Graph, role: str) -> bool:
         return False
     if run.cluster.executor == "local":
         return True
-    cluster = written_cluster(run)
+    cluster = written_cluster(run, graph)
     together = cluster.pool_of(role, "generate") == cluster.pool_of(role, "train")
     return together and cluster.residency_of(role, "generate") not in ("offload", "drop")

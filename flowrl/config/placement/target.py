@@ -57,22 +57,17 @@ def target_of(run: RunFile, graph: Graph) -> Target:
     )
 
 
-def constraints_of(
-    run: RunFile, seats: tuple[Seat, ...], cluster: Cluster, evaluating: Collection[Seat] = ()
-) -> Constraints:
+def constraints_of(run: RunFile, seats: tuple[Seat, ...], cluster: Cluster) -> Constraints:
     """Return what pools decide: who lives where, on how many GPUs, laid out how.
 
-    And what becomes of it while others work. A pool of no GPUs leaves their number open. Without
-    pools, all is open but residencies, what `shard = "fsdp2"` divides, and what has an adapter.
+    And what becomes of it while others work. A pool of no GPUs leaves their number open; one that
+    the step doesn't use decides nothing. Without pools, all is open but residencies, what
+    `shard = "fsdp2"` divides, and what has an adapter.
 
     Args:
         run: the run file.
         seats: of the step.
         cluster: the pools.
-        evaluating: seats that only evaluations take: their pools need none of the step.
-
-    Raises:
-        RunFileError: a pool has GPUs and nothing to do with them.
     """
     sharded = {f"{role}.{use}": ("fsdp",) for role in run.engines.divided for use in DIVIDED}
     axes = {**DIVIDED, **sharded, **{f"{role}.generate": WHOLE for role in run.adapted}}
@@ -84,26 +79,11 @@ def constraints_of(
     pools = {seat: cluster.pool_of(seat.role, seat.use) for seat in seats}
     return Constraints(
         pools=pools,
-        gpus=_gpus(run, cluster, {*pools.values()}, evaluating),
+        gpus={p.name: p.gpus for p in cluster.pools if p.gpus and p.name in pools.values()},
         layouts={seat: Layout.parse(text) for seat, text in layouts.items() if text},
         axes=axes,
         residencies=residencies,
     )
-
-
-def _gpus(
-    run: RunFile, cluster: Cluster, taken: set[str], evaluating: Collection[Seat]
-) -> dict[str, int]:
-    """Return the GPUs of pools that have some; those without a seat are for evaluations alone."""
-    given = {pool.name: pool.gpus for pool in cluster.pools if pool.gpus}
-    evaluate = {cluster.pool_of(seat.role, seat.use) for seat in evaluating}
-    for name in sorted(given.keys() - taken - evaluate):
-        raise RunFileError(
-            f"pool `{name}` has GPUs, but no model that the program runs",
-            where=run.where(f"cluster.pools.{name}.gpus"),
-            hint="let it claim a use that the program has, or leave it out",
-        )
-    return {name: count for name, count in given.items() if name in taken}
 
 
 def _at_trainer(seat: Seat, seats: tuple[Seat, ...], cluster: Cluster) -> bool:

@@ -5,9 +5,10 @@ from enum import StrEnum
 
 import attrs
 
-from flowrl.config.placement.evaluation import evaluated_role, evaluation_graph
+from flowrl.config.placement.evaluation import evaluation_graph
 from flowrl.config.placement.lending import parted, unshared
 from flowrl.config.placement.placed import Placed
+from flowrl.config.placement.used import evaluated_role
 from flowrl.config.run_file import RunFile
 from flowrl.config.traced import POLICY
 from flowrl.ir.graph import Graph

@@ -145,6 +145,32 @@ roles = ["reference.generate"]
     )
 
 
+def test_gpus_of_a_pool_without_a_model_are_said(load):
+    pools = """
+[cluster.pools.main]
+gpus = 1
+roles = ["policy"]
+[cluster.pools.compares]
+gpus = 1
+roles = ["reference.train", "data"]
+[cluster.pools.idle]
+gpus = 1
+roles = ["reference.generate"]
+"""
+
+    assert [line for line in said(load(pools, "program.file=opo")) if "pools" in line] == snapshot(
+        [
+            "[cluster.pools.compares.gpus] changes nothing: no model that the program runs lives there (run.toml:25).",
+            "[cluster.pools.idle] changes nothing: nothing that the program does lives there (run.toml:27).",
+        ]
+    )
+    assert [line for line in said(load(pools)) if "pools" in line] == snapshot(
+        [
+            "[cluster.pools.idle] changes nothing: nothing that the program does lives there (run.toml:27)."
+        ]
+    )
+
+
 def test_what_evaluations_sample_from_is_the_trained_model_alone(load):
     rows = "[eval]\n[engines.{}.generate]\nmax_tokens = 4\n"
     text = GRPO.replace('"grpo"\nsamples = 4', '"sft"')

@@ -5,8 +5,10 @@ import json
 import pytest
 from inline_snapshot import snapshot
 
-from flowrl.config.checks.layouts import check_layouts
+from flowrl.config.checks.layouts import check_layouts, check_machines
+from flowrl.config.traced import trace_run
 from flowrl.errors import RunFileError
+from tests.config.conftest import pools_of
 
 CONFIG = {
     "model_type": "llama",
@@ -28,7 +30,7 @@ def checked(load, config, pool=POOL):
     run = load(pool)
     run.resolve("model").mkdir(exist_ok=True)
     (run.resolve("model") / "config.json").write_text(json.dumps(config))
-    check_layouts(run)
+    check_layouts(run, trace_run(run).graph)
 
 
 def test_a_layout_that_a_model_does_not_divide_into(load):
@@ -77,3 +79,38 @@ def test_weights_that_are_whole_are_laid_out_whatever_engines_divide(load):
     config = CONFIG | THIRDS | {"model_type": "gpt2"}
 
     checked(load, config, POOL.replace("tp3", "dp3"))
+
+
+GPUS = """
+[cluster]
+executor = "ray"
+machines = "8xH100"
+[cluster.pools.trains]
+gpus = 4
+workers = 4
+roles = ["policy"]
+[cluster.pools.compares]
+gpus = 8
+workers = 8
+roles = ["reference"]
+"""
+
+
+def test_pools_that_are_used_have_no_more_gpus_than_the_machines(load):
+    run, unused = load(GPUS), load(GPUS, "program.file=opo")
+
+    with pytest.raises(RunFileError) as error:
+        check_machines(run, pools_of(run))
+
+    assert str(error.value) == snapshot("""\
+the pools have 12 GPUs; `8xH100` has 8
+  run.toml:23
+   23 | machines = "8xH100"
+        ^^^^^^^^
+help: give pools fewer `gpus`, or name more machines\
+""")
+    check_machines(unused, pools_of(unused))
+
+
+def test_a_layout_of_a_model_that_is_not_used_is_not_held_against_it(load):
+    checked(load, CONFIG, POOL.replace("policy", "critic") + "[models.critic]\npath = 'model'\n")

@@ -33,7 +33,8 @@ residencies = {residencies}
 
 
 def checked(run):
-    check_residencies(run, trace_run(run).graph, cluster_of(run))
+    graph = trace_run(run).graph
+    check_residencies(run, graph, cluster_of(run, graph))
 
 
 @pytest.mark.parametrize(

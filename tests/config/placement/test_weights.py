@@ -6,11 +6,11 @@ import pytest
 from inline_snapshot import snapshot
 
 from flowrl.compiler.pipeline import compile_graph
-from flowrl.config.placement.cluster import cluster_of
 from flowrl.config.placement.placed import Placed
 from flowrl.config.placement.weights import How, Sync, sync_sentences, syncs
 from flowrl.config.planned import plan_run
 from flowrl.config.traced import trace_run
+from tests.config.conftest import pools_of
 
 RAY = '[cluster]\nexecutor = "ray"\n'
 GPU = "[cluster.pools.all]\ngpus = 1\nroles = ['policy', 'reference']\n"
@@ -25,7 +25,7 @@ def sync_of(load):
 
     def sync_of(text=""):
         run = load(text)
-        graph = compile_graph(trace_run(run).graph, cluster_of(run))
+        graph = compile_graph(trace_run(run).graph, pools_of(run))
         return syncs(run, Placed.by_run_file(run, graph))["policy"]
 
     return sync_of

@@ -2,7 +2,7 @@
 
 from inline_snapshot import snapshot
 
-from flowrl.config.placement.cluster import cluster_of
+from tests.config.conftest import pools_of
 
 POOL = "[cluster.pools.train]\ngpus = 8\nworkers = 8\nroles = ['policy']\n"
 
@@ -35,7 +35,7 @@ def test_layouts_lie_over_the_workers_of_pools_without_gpus(load, error_of):
 
     run = load(pool + "workers = 4\n")
 
-    assert cluster_of(run).pools[0].layouts == {"policy": "fsdp4"}
+    assert pools_of(run).pools[0].layouts == {"policy": "fsdp4"}
     assert error_of(pool) == snapshot("""\
 layout `fsdp4` is of 4 ranks; pool `train` has 1 worker
   run.toml:22
@@ -109,15 +109,6 @@ unknown GPU `H10` in `8xH10` (did you mean `H100`?)
    21 | machines = '8xH10'
         ^^^^^^^^
 help: known are A100-40G, A100-80G, H100, H200, B200, L40S, A10, RTX4090, CPU\
-""")
-
-
-def test_more_gpus_in_pools_than_in_the_machines(error_of):
-    assert error_of("[cluster]\nmachines = '4xH100'\n" + POOL) == snapshot("""\
-the pools have 8 GPUs; `4xH100` has 4
-  run.toml:21
-   21 | machines = '4xH100'
-        ^^^^^^^^\
 """)
 
 
