@@ -50,8 +50,8 @@ def test_responses_that_do_not_divide_into_minibatches(refused):
     assert error == snapshot("""\
 24 responses a step (`train.prompts_per_step` = 24 x samples = 1) don't split into minibatches of 5: remainder 4
   --set train.prompts_per_step=24
-  ppo.py:25
-   25 |     (policy, critic), stats = ops.scan(body, (policy, critic), ops.minibatches(batch, sequences=minibatch, epochs=epochs))
+  ppo.py:22
+   22 |     (policy, critic), stats = ops.scan(body, (policy, critic), ops.minibatches(batch, sequences=minibatch, epochs=epochs))
                                                                        ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
 help: a minibatch of 4 fits\
 """)
