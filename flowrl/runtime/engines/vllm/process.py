@@ -102,6 +102,7 @@ def own_world(first: int | None = None) -> Iterator[None]:
     before = set(c10d._world.pg_names.values())
     dist.GroupMember.WORLD, c10d._world.group_count = None, first or next(FIRST_GROUP)
     forget_lost_groups()
+    keep_group_of_experts()
     try:
         yield
     finally:
@@ -123,6 +124,16 @@ def forget_lost_groups() -> None:
     for name, group in list(vars(state).items()):
         if isinstance(group, state.GroupCoordinator) and group.cpu_group not in c10d._world.pg_map:
             setattr(state, name, None)
+
+
+def keep_group_of_experts() -> None:
+    """Let a model with experts start beside one without: vLLM makes their group as it first starts.
+
+    It would have the ranks that divide the model: flowrl's replicas are no business of vLLM's.
+    """
+    state: Any = import_module("vllm.distributed.parallel_state")
+    if state._EP is None:
+        state._EP = state._TP
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from vllm.model_executor.model_loader.reload import (
 
 from flowrl.errors import EngineError
 from flowrl.runtime.engines.vllm.transfer import buckets
-from flowrl.runtime.engines.vllm.weights import repack_tied
+from flowrl.runtime.engines.vllm.weights import repack_tied, unpack_experts
 
 
 @attrs.frozen
@@ -42,6 +42,7 @@ class Receiver(WeightTransferEngine):  # type: ignore[misc]
     def start_weight_update(self) -> None:
         """Have layers wait for weights as a checkpoint has them."""
         self.missing = {name for name, _ in self.model.named_parameters()}
+        unpack_experts(self.model)
         initialize_layerwise_reload(self.model)
 
     def update_weights(self, update_info: dict[str, Any]) -> None:

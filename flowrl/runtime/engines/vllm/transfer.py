@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from flowrl.errors import EngineError
-from flowrl.runtime.engines.vllm.weights import repack_tied
+from flowrl.runtime.engines.vllm.weights import repack_tied, unpack_experts
 
 BACKEND, RECEIVER = "flowrl", "flowrl.runtime.engines.vllm.receiver"
 """The name by which vLLM knows what takes weights, and where that is."""
@@ -82,6 +82,7 @@ class Transfer:
 
     def _send(self, weights: Iterable[tuple[str, Tensor]]) -> None:
         if self.llm.llm_engine.vllm_config.weight_transfer_config is None:
+            self.llm.apply_model(unpack_experts)
             self.llm.collective_rpc("reload_weights", kwargs={"weights_iterator": iter(weights)})
             self.llm.apply_model(repack_tied)
             return

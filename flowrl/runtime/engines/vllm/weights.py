@@ -89,6 +89,17 @@ def repack_tied(model: Any) -> None:
             module.quant_method.process_weights_after_loading(module)
 
 
+def unpack_experts(model: Any) -> None:
+    """Let experts that are packed for a CPU be packed anew with the weights that come next.
+
+    vLLM packs them as it makes their kernel, and makes that once.
+    """
+    for module in model.modules():
+        method: Any = getattr(module, "quant_method", None)
+        if getattr(method, "moe_kernel", None) and next(module.parameters()).is_cpu:
+            method.moe_kernel = None
+
+
 @torch.inference_mode()
 def clear_cache(worker: Any) -> None:
     """Let a worker's key-value cache be 0.

@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from inline_snapshot import snapshot
-from transformers import GPTNeoXConfig, GPTNeoXModel
+from transformers import GPTNeoXConfig, GPTNeoXModel, Qwen3MoeConfig
 
 from flowrl.errors import EngineError
 from flowrl.functional.ragged import Ragged
@@ -191,6 +191,24 @@ def test_modules_of_transformers_that_vllm_runs_can_be_trained_beside_it(tmp_pat
         (samples,) = engine.generate(ONE, Sampling(max_tokens=8))
         assert gap(before, samples) < 1e-4
         assert gap(TorchTrainer(spec), samples) < 1e-4
+
+
+@here
+@pytest.mark.parametrize("width", [64, 48])
+def test_experts_sample_with_each_version_beside_a_model_without(generator, tmp_path, width):
+    sizes = SIZES | {"hidden_size": 64, "num_attention_heads": 2, "num_key_value_heads": 2}
+    routed = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": width}
+    spec = ModelSpec(save(Qwen3MoeConfig(**sizes, **routed, head_dim=32), tmp_path))
+    trainer, engine = TorchTrainer(spec), start(spec)
+    draw = torch.Generator().manual_seed(1)
+
+    for version in (1, 2):
+        with torch.no_grad():
+            for own in trainer.stored().values():
+                own += 0.05 * torch.randn(own.shape, generator=draw)
+        engine.load(trainer.weights(), version)
+        (samples,) = engine.generate(ONE, Sampling(max_tokens=8))
+        assert gap(trainer, samples) < 1e-4
 
 
 @here
