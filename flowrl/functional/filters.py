@@ -74,8 +74,11 @@ def _first_largest(by: Groups, x: Tensor) -> Tensor:
 class Selection(Generic[Key]):
     """What came of drawing groups.
 
-    batch: the first `target` with a signal. surplus: the others of the last round that have one.
-    dropped: those without. rounds_used: how many rounds were read.
+    Attributes:
+        batch: the first `target` with a signal.
+        surplus: the others of the last round that have one.
+        dropped: those without.
+        rounds_used: how many rounds were read.
     """
 
     batch: list[Key]

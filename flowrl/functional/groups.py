@@ -11,9 +11,10 @@ from flowrl.functional.ragged import segment
 class Groups:
     """Which samples belong together.
 
-    order: i64[N], the samples sorted by group, in their own order within one.
-    index: i64[N], the group of each sample, numbered by first appearance.
-    sizes: i64[G], how many samples each group has.
+    Attributes:
+        order: i64[N], the samples sorted by group, in their own order within one.
+        index: i64[N], the group of each sample, numbered by first appearance.
+        sizes: i64[G], how many samples each group has.
     """
 
     order: Tensor

@@ -15,10 +15,12 @@ from flowrl.functional.ragged import Ragged
 class Packed:
     """Packed sequences.
 
-    input_ids: i64[token]. position_ids: i64[token], from 0 in each sequence.
-    labels: i64[token], the next token of the same sequence; ignored at its last one.
-    cu_seqlens: i32[sequence + 1], where each sequence starts, and the end.
-    max_seqlen: tokens of the longest.
+    Attributes:
+        input_ids: i64[token].
+        position_ids: i64[token], from 0 in each sequence.
+        labels: i64[token], the next token of the same sequence; ignored at its last one.
+        cu_seqlens: i32[sequence + 1], where each sequence starts, and the end.
+        max_seqlen: tokens of the longest.
     """
 
     input_ids: Tensor

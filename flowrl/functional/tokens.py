@@ -54,8 +54,11 @@ class Turn:
 class Conversation:
     """A conversation as one sequence.
 
-    ids: all tokens. loss_mask: True on assistant tokens. logprobs: 0.0 on the others.
-    prompts_sent: what the model had read before each assistant turn.
+    Attributes:
+        ids: all tokens.
+        loss_mask: True on assistant tokens.
+        logprobs: of each token, in nats; 0.0 on those that aren't the assistant's.
+        prompts_sent: what the model had read before each assistant turn.
     """
 
     ids: list[int]

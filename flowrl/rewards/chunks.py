@@ -19,8 +19,9 @@ REPEATED = ("exception", "timeout", "refused")
 class Chunk:
     """The completions of one call: of one function, from rows with the same columns.
 
-    value: what picks the function.
-    columns: those of the rows that the function takes.
+    Attributes:
+        value: what picks the function.
+        columns: those of the rows that the function takes.
     """
 
     indices: tuple[int, ...]

@@ -25,7 +25,9 @@ class Unreadable(Exception):
 class Format:
     """How one kind of server is spoken to.
 
-    body: what is posted. scores: those in an answer, unchecked; it raises `Unreadable`.
+    Attributes:
+        body: what is posted.
+        scores: those in an answer, unchecked; it raises `Unreadable`.
     """
 
     body: Callable[[ServerSpec, Arguments], dict[str, Any]]

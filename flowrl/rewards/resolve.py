@@ -27,8 +27,11 @@ TEXTS = ("prompts", "completions")
 class Columns:
     """The parameters of a reward function, as columns of the data.
 
-    needed: without a default. optional: with one. rest: takes every other column (`**columns`).
-    texts: which of `prompts` and `completions` it takes.
+    Attributes:
+        needed: without a default.
+        optional: with one.
+        rest: whether it takes every other column (`**columns`).
+        texts: which of `prompts` and `completions` it takes.
     """
 
     needed: frozenset[str]

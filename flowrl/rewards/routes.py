@@ -24,8 +24,9 @@ class Target:
 class Route:
     """The functions of one reward.
 
-    by: the column that picks one; None if there is one for every row.
-    targets: the functions by that column's value; by "" without one.
+    Attributes:
+        by: the column that picks one; None if there is one for every row.
+        targets: the functions by that column's value; by "" without one.
     """
 
     by: str | None

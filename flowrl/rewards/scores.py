@@ -34,10 +34,14 @@ ADVICE: Mapping[Kind | Literal["model"], str] = {
 
 @attrs.frozen
 class Failure:
-    """A completion without a score: its index, and what gave none and why.
+    """A completion without a score.
 
-    giver: "function `rewards.py:f`"; text goes on from that; source is an excerpt of the line that
-    raised.
+    Attributes:
+        index: of the completion.
+        kind: of the failure.
+        text: what went wrong; it goes on from `giver`.
+        giver: what gave no score, such as "function `rewards.py:f`".
+        source: an excerpt of the line that raised.
     """
 
     index: int
@@ -51,10 +55,11 @@ class Failure:
 class Scores:
     """What a reward says of some completions.
 
-    values: one a completion; None where that failed, or was not asked any more.
-    failures: by index, one for each completion that has none because of it.
-    recovered: calls that failed although each of their completions, called alone, did not.
-    retries: times that requests were asked again; None if no server is asked.
+    Attributes:
+        values: one a completion; None where that failed, or was not asked any more.
+        failures: by index, one for each completion that has none because of it.
+        recovered: calls that failed although each of their completions, called alone, did not.
+        retries: times that requests were asked again; None if no server is asked.
     """
 
     values: list[float | None]

@@ -25,9 +25,10 @@ PER_ROW = ("rewards", "end_values")
 class InputLines:
     """Sequences as a model reads them.
 
-    input_ids: i64[line, position]; one line a row, right-padded, or one line of all rows.
-    packed: where rows lie on the one line; None where a line is a row.
-    starts: i64[row], the place of each row's first response token in the flattened lines.
+    Attributes:
+        input_ids: i64[line, position]; one line a row, right-padded, or one line of all rows.
+        packed: where rows lie on the one line; None where a line is a row.
+        starts: i64[row], the place of each row's first response token in the flattened lines.
     """
 
     input_ids: Tensor

@@ -53,8 +53,10 @@ class PromptBatch:
 class ExampleBatch:
     """What `Examples` is when it runs.
 
-    context: i64[example, context], never empty. tokens: i64[example, token], what follows it.
-    mask: bool[example, token], True on tokens that are trained.
+    Attributes:
+        context: i64[example, context], never empty.
+        tokens: i64[example, token], what follows it.
+        mask: bool[example, token], True on tokens that are trained.
     """
 
     rows: tuple[Row, ...]
@@ -67,7 +69,10 @@ class ExampleBatch:
 class PairBatch:
     """What `Pairs` is when it runs: two samples a prompt, the chosen one first.
 
-    context: i64[prompt, context]. tokens: i64[prompt, sample, token]. mask: bool, the same.
+    Attributes:
+        context: i64[prompt, context].
+        tokens: i64[prompt, sample, token].
+        mask: bool[prompt, sample, token], True on tokens that are trained.
     """
 
     rows: tuple[Row, ...]

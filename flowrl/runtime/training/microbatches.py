@@ -18,9 +18,10 @@ from flowrl.runtime.rows.places import children, take_rows
 class Microbatch:
     """Some rows of a batch.
 
-    batch: these rows alone; what it runs, if there are none, is nobody's.
-    rows: i64[row], ascending indices into the batch.
-    tokens: i64[all tokens], where these rows' tokens lie in the batch's packed ones.
+    Attributes:
+        batch: these rows alone; what it runs, if there are none, is nobody's.
+        rows: i64[row], ascending indices into the batch.
+        tokens: i64[all tokens], where these rows' tokens lie in the batch's packed ones.
     """
 
     batch: Sequences
