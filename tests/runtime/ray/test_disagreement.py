@@ -135,8 +135,8 @@ def test_a_rank_that_leaves_ops_out_is_waited_for_and_told_with_where_it_was(err
     def not_told(method, dead, args):
         return ("place", dead, ()) if method == "evaluate" else (method, dead, args)
 
-    assert error_of(scored, not_told, rank_timeout=4) == snapshot("""\
-snapshot: worker 0 of pool `train` waited at `snapshot` (test_disagreement.py:N) for the others, of which one ended or did not come within 4 s; worker 1 of pool `train` was last at `generate` (test_disagreement.py:N), 20 weights of `policy`
+    assert error_of(scored, not_told, rank_timeout=15) == snapshot("""\
+snapshot: worker 0 of pool `train` waited at `snapshot` (test_disagreement.py:N) for the others, of which one ended or did not come within 15 s; worker 1 of pool `train` was last at `generate` (test_disagreement.py:N), 20 weights of `policy`
   test_disagreement.py:N
    :N     old = ops.snapshot(policy)
                   ^^^^^^^^^^^^^^^^^^^^
@@ -146,7 +146,7 @@ help: look at what the other ranks say; `cluster.rank_timeout` is how long one w
 
 
 def test_a_rank_that_waits_where_no_other_comes(error_of):
-    text = error_of(waited, rank_timeout=4)
+    text = error_of(waited, rank_timeout=15)
 
     assert text.startswith("update: waiting_alone: the function raised RuntimeError: ")
     assert "  on worker 1 of pool `train`" in text

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 
 import psutil
 import pytest
@@ -14,6 +15,7 @@ import ray
 from inline_snapshot import snapshot
 from ray.experimental.internal_kv import _internal_kv_get, _internal_kv_put
 
+from tests.rewards.processes import ended
 from tests.runtime.ray.conftest import HELD_OUT, POOLS, RANKS
 
 MAIN = "import sys; from flowrl.cli import main; sys.exit(main())"
@@ -57,8 +59,13 @@ def after_first_step(folder, child):
     return psutil.Process(child.pid).children(recursive=True)
 
 
-def gone(processes):
-    return not psutil.wait_procs(processes, timeout=20)[1]
+def named(processes):
+    """Return what processes run, by process; some of Ray's own come and go."""
+    found = {}
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            found[process] = " ".join(process.cmdline())
+    return found
 
 
 def worker_of(pool, child, index=0):
@@ -76,12 +83,12 @@ def test_ctrl_c_ends_a_run_with_130_and_all_its_processes(heldout, started, grou
     processes = after_first_step(heldout, child)
 
     (os.killpg if group else os.kill)(child.pid, signal.SIGINT)
-    out, err = child.communicate(timeout=60)
+    out, err = child.communicate(timeout=600)
 
     assert child.returncode == 130, err
     assert out.splitlines()[-1] == f"interrupted; what was written is in {heldout.path / 'out'}"
     assert "Traceback" not in err
-    assert gone(processes)
+    assert ended(*processes)
 
 
 @pytest.mark.slow
@@ -92,12 +99,12 @@ def test_a_worker_that_dies_ends_the_run_with_its_pool_named(heldout, started, p
     processes = after_first_step(heldout, child)
 
     victim.kill()
-    _, err = child.communicate(timeout=60)
+    _, err = child.communicate(timeout=600)
 
     assert child.returncode == 1
     assert re.match(rf"error: worker 0 of pool `{pool}` \(pid {victim.pid} on \S+\) died", err), err
     assert "Traceback" not in err
-    assert gone(processes)
+    assert ended(*processes)
 
 
 @pytest.mark.slow
@@ -107,52 +114,53 @@ def test_a_rank_that_dies_ends_the_run_with_it_named_not_those_that_wait(heldout
     processes = after_first_step(heldout, child)
 
     victim.kill()
-    _, err = child.communicate(timeout=60)
+    _, err = child.communicate(timeout=600)
 
     assert child.returncode == 1
     assert re.match(rf"error: worker 1 of pool `train` \(pid {victim.pid} on \S+\) died", err), err
     assert "Traceback" not in err
-    assert gone(processes)
+    assert ended(*processes)
 
 
 @pytest.mark.slow
 def test_a_rank_that_does_not_come_ends_the_run_in_its_time(heldout, started):
-    child = started(*LONG, "cluster.rank_timeout=8", added=RANKS)
+    child = started(*LONG, "cluster.rank_timeout=20", added=RANKS)
     victim = worker_of("train", child, 1)
     processes = after_first_step(heldout, child)
 
     victim.suspend()
-    _, err = child.communicate(timeout=60)
+    _, err = child.communicate(timeout=600)
 
     assert child.returncode == 1
     assert re.search(
-        r"^error: \w+: worker 0 of pool `(\w+)` waited at .* for the others, .* within 8 s.*\n  grpo.py:\d+\n(.*\n)+"
+        r"^error: \w+: worker 0 of pool `(\w+)` waited at .* for the others, .* within 20 s.*\n  grpo.py:\d+\n(.*\n)+"
         r"  on worker 0 of pool `\1`",  # whichever it was that waited
         err,
     ), err
     assert "Traceback" not in err
-    assert gone(processes)
+    assert ended(*processes)
 
 
 @pytest.mark.slow
 def test_a_run_that_is_killed_takes_its_workers_along(heldout, started):
     child = started(*LONG)
     processes = after_first_step(heldout, child)
-    ours = [process for process in processes if OURS.search(" ".join(process.cmdline()))]
+    ours = [process for process, command in named(processes).items() if OURS.search(command)]
 
     child.kill()
-    child.communicate(timeout=60)
+    child.communicate(timeout=600)
 
     assert len(ours) == 4 + 2
-    assert gone(ours)
-    for agent in psutil.wait_procs(processes, timeout=0)[1]:
-        agent.kill()  # two agents of Ray outlive a driver that had no time to end them
+    assert ended(*ours)
+    for agent in processes:  # two of Ray's outlive a driver that had no time to end them
+        with suppress(psutil.NoSuchProcess):
+            agent.kill()
 
 
 @pytest.mark.slow
 def test_pools_that_do_not_fit_end_the_run(heldout, started):
     child = started("cluster.pools.rollout.gpus=2", "cluster.pools.rollout.cpus=64")
-    _, err = child.communicate(timeout=60)
+    _, err = child.communicate(timeout=600)
 
     assert child.returncode == 1
     assert re.sub(
@@ -171,7 +179,7 @@ def test_a_ray_of_another_version_is_an_error(heldout, started, crew):
     address = ray.get_runtime_context().gcs_address
 
     child = started(f"cluster.address={address}")
-    _, err = child.communicate(timeout=60)
+    _, err = child.communicate(timeout=600)
 
     _internal_kv_put(value=json.dumps(metadata).encode(), overwrite=True, **key)
     assert child.returncode == 1

@@ -16,7 +16,7 @@ def meeting(folder, mine, other):
     @fl.op("f32[prompt, sample, token] -> f32[prompt, sample, token]", per="batch")
     def meet(x):
         (Path(folder) / mine).touch()
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 300
         while not (Path(folder) / other).exists():
             if time.monotonic() > deadline:
                 raise TimeoutError(f"{mine} waited for {other}")

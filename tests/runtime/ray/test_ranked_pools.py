@@ -184,7 +184,7 @@ def test_the_error_of_one_rank_is_told_while_the_others_wait(
         for role, setup in steps.roles(traced, model_folder).items()
     }
     lowered, lines = traced.lower(Cluster(TOGETHER), roles), pools(train=2, data=1)
-    there = jobs.executor(lowered, tokenizer, lines, rank_timeout=5)
+    there = jobs.executor(lowered, tokenizer, lines, rank_timeout=15)
 
     with pytest.raises(EngineError) as raised:
         there.step(there.first(), there.cursors(), 0)

@@ -138,7 +138,7 @@ def test_ranks_sample_what_one_does(count, size, family, packs, on, folders, tok
 
 def left_alone(spec, tokenizer):
     """Sample on the first rank, for which the second doesn't come."""
-    ranks = among(attrs.evolve(here(), timeout=2), range(2))
+    ranks = among(attrs.evolve(here(), timeout=30), range(2))
     generator = start(spec, tokenizer, ranks)
     if ranks.index == 1:
         return ""
@@ -151,14 +151,14 @@ def test_a_rank_that_does_not_come_ends_in_an_error(on, folders, tokenizer):
     found, _ = on(2, left_alone, folders("llama")[0], tokenizer)
 
     assert found == snapshot("""\
-rank 0 of 2 waited at sampling 3 requests from FOLDER for the others, of which one ended or did not come within 2 s
+rank 0 of 2 waited at sampling 3 requests from FOLDER for the others, of which one ended or did not come within 30 s
 help: look at what the other ranks say; `cluster.rank_timeout` is how long one waits\
 """)
 
 
 def failing(spec, tokenizer):
     """Sample while the second rank fails at its third token; return how it ends."""
-    generator = start(spec, tokenizer, among(attrs.evolve(here(), timeout=8), range(2)))
+    generator = start(spec, tokenizer, among(attrs.evolve(here(), timeout=30), range(2)))
     executor = generator.llm.llm_engine.engine_core.engine_core.model_executor
     execute, steps = executor.execute_model, iter(range(3 if generator.ranks.index else 100))
 
@@ -180,7 +180,7 @@ def test_a_rank_that_fails_while_it_samples_is_waited_for_as_long_as_ranks_are(
     assert found == snapshot(
         [
             """\
-rank 0 of 2 waited at sampling 3 requests from FOLDER for the others, of which one ended or did not come within 8 s
+rank 0 of 2 waited at sampling 3 requests from FOLDER for the others, of which one ended or did not come within 30 s
 help: look at what the other ranks say; `cluster.rank_timeout` is how long one waits\
 """,
             """\

@@ -20,6 +20,7 @@ from flowrl.runtime.pools import channels, pools
 from flowrl.runtime.pools.held import IDS
 from flowrl.runtime.pools.pools import PoolSize, RaySpec, started
 from flowrl.train.run import run_file
+from tests.rewards.processes import ended
 
 GPUS = 4
 RANKS = PoolSize("train", 3, gpus=3, cpus=0.25)
@@ -54,7 +55,7 @@ def here():
 def refused(size):
     """Return the text of the error in which a request ends that Ray can't meet."""
     try:
-        with started(RaySpec((size,))):
+        with mock.patch.object(pools, "PATIENCE", 3.0), started(RaySpec((size,))):
             return "placed"
     except FlowrlError as error:
         return str(error)
@@ -79,10 +80,9 @@ def places(lines):
 
 
 def left(workers):
-    """Return what of a run is still there: placement groups, and workers."""
+    """Return what of a run is still there: placement groups, and whether any worker is."""
     groups = ray.util.placement_group_table().values()
-    _, alive = psutil.wait_procs(workers, timeout=20)
-    return [g["state"] for g in groups if g["state"] != "REMOVED"], len(alive)
+    return [g["state"] for g in groups if g["state"] != "REMOVED"], not ended(*workers)
 
 
 def main(path):
@@ -91,7 +91,6 @@ def main(path):
         cluster.add_node(num_cpus=4, num_gpus=GPUS)
     ray.init(cluster.address, log_to_driver=False, logging_level="ERROR")
     nodes = [node["NodeID"] for node in ray.nodes()]
-    pools.PATIENCE = 3.0
     told = {name: refused(size) for name, size in REFUSED.items()}
     told["replicas on two machines"] = warned(WIDE)
     others = [held(node) for node in nodes for _ in range(GPUS // 2)]
