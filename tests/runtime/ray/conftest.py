@@ -1,5 +1,6 @@
 """One Ray for the session, whose workers pass from test to test."""
 
+import os
 from contextlib import contextmanager
 
 import pytest
@@ -13,6 +14,8 @@ from flowrl.runtime.ranks.ranks import Ranks
 from tests.runtime.ray.faults import mended
 from tests.runtime.ray.ranked import called
 from tests.train.conftest import folder, make_model, model, serve  # noqa: F401
+
+os.environ.setdefault("RAY_worker_niceness", "0")  # Ray's 15 lets all else on the machine go first
 
 WORKERS = 5
 POOLS = """
