@@ -174,7 +174,7 @@ error: [models] lacks `reference`, a model of the program
   run.toml:4
     4 | [models.policy]
          ^^^^^^
-help: the program's models are policy, reference
+help: add `[models.reference]` with its `path`; the program's models are policy, reference
 """,
         )
     )

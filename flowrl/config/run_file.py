@@ -103,7 +103,11 @@ class RunFile(Tables):
             if role not in known and (close := nearest(role, missing))
         ]
         problems += [
-            Problem(("models",), f"[models] lacks `{role}`, a model of the program", hint)
+            Problem(
+                ("models",),
+                f"[models] lacks `{role}`, a model of the program",
+                f"add `[models.{role}]` with its `path`; {hint}",
+            )
             for role in missing
         ]
         problems += [

@@ -307,7 +307,7 @@ also: the program has no model `refrence` (did you mean `reference`?)
   run.toml:8
     8 | [models.refrence]
                 ^^^^^^^^
-help: the program's models are policy, reference\
+help: add `[models.reference]` with its `path`; the program's models are policy, reference\
 """)
 
 
