@@ -8,7 +8,7 @@ from urllib.request import getproxies, proxy_bypass
 
 import attrs
 import urllib3
-from urllib3.exceptions import HTTPError, NewConnectionError
+from urllib3.exceptions import DecodeError, HTTPError, InvalidHeader, NewConnectionError
 from urllib3.exceptions import TimeoutError as Late
 from urllib3.util import Retry, Timeout
 
@@ -33,7 +33,17 @@ class Answer:
 
 
 class _Retry(Retry):
-    """Retries that wait as long as `Retry-After` says, up to a bound."""
+    """Retries that wait as long as `Retry-After` says, up to a bound; if it says nothing, a bit."""
+
+    def parse_retry_after(self, retry_after: str) -> float:
+        try:
+            return max(0.0, float(retry_after))  # some servers send "0.5"
+        except ValueError:
+            pass
+        try:
+            return super().parse_retry_after(retry_after)
+        except (InvalidHeader, ValueError, OverflowError):  # no date, or one that can't be
+            return 0.0
 
     def get_retry_after(self, response: urllib3.BaseHTTPResponse) -> float | None:
         seconds = super().get_retry_after(response)
@@ -93,6 +103,9 @@ class Client:
         """Post a request about `count` completions; whatever comes of it, return an answer."""
         try:
             response = self._request("POST", self._retry, body=message)
+        except DecodeError as error:
+            text = f"answered what can't be unpacked: {self._reason(error)}"
+            return Answer(Fault("unreadable", text), 0)
         except HTTPError as error:
             asked = counted(self.spec.retries + 1, "attempt")
             text = f"gave no answer in {asked}: {self._reason(error)}"

@@ -115,6 +115,20 @@ def test_a_server_is_waited_for_as_long_as_it_asks_but_not_for_ever(
     assert scored.values == [3.0]
 
 
+@pytest.mark.parametrize(
+    "pause", ["0.1", "-5", "nan", "soon", "Mon, 99 Foo 9999", "Mon, 30 Nov 0000"]
+)
+def test_a_pause_that_is_no_whole_number_or_date_is_no_reason_to_give_up(
+    pause, serve, asking, rows
+):
+    busy = (429, {"Retry-After": pause}, b"")
+    server = serve(lambda body: busy if len(server.asked) == 1 else lengths(body))
+
+    scored = asking(server).score("judge", rows(1), ["abc"])
+
+    assert (scored.values, scored.retries) == ([3.0], 1)
+
+
 @pytest.mark.parametrize("fault", ["503", "429", "dies", "slow"])
 def test_what_does_not_pass_costs_the_scores_of_its_request_alone(fault, serve, asking, rows):
     def of(body):
@@ -207,6 +221,15 @@ SAID = snapshot(
         "texts": "the reward server `http://127.0.0.1:PORT/score` returned str ('0.5') where a number belongs",
     }
 )
+
+
+def test_an_answer_that_cannot_be_unpacked_ends_the_run_under_any_policy(serve, asking, rows):
+    server = serve(lambda body: (200, {"Content-Encoding": "gzip"}, b'{"rewards": [1.0]}'))
+
+    with pytest.raises(RewardError, match="answered what can't be unpacked: Error -3"):
+        score_function(asking(server), "score_zero")(["judge"], rows(1), ["a"], [0], 0, {})
+
+    assert len(server.asked) == 1
 
 
 def test_scores_that_are_no_numbers_and_too_few_fail_as_those_of_a_function(serve, asking, rows):
