@@ -142,6 +142,9 @@ def test_a_row_without_what_the_reward_needs_is_an_error_of_the_run(heldout):
     assert str(raised.value) == snapshot("""\
 column `answer` is missing; the row has `prompt`; the reward `reward` needs it
 train.jsonl:2
+  run.toml:14
+   14 | [data]
+         ^^^^
 help: a reward reads `prompts`, `completions` and columns by name; correct the row, or set `on_bad_row = "skip"` to leave such rows out\
 """)
 
