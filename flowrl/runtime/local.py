@@ -102,27 +102,55 @@ def _share(host: Host, role: str, generator: Generator) -> None:
     host.shared[generator] = trainer
 
 
-def load_judges(
+def borrow_models(
     graph: Graph,
     roles: Mapping[str, RoleSetup],
     tokenizers: Mapping[str, Any],
     host: Host,
     lender: Host,
+    lent: Mapping[str, str],
     member: Member | None = None,
 ) -> None:
-    """Let `host` have the models that only give rewards: those of a lender, else its own.
+    """Load what the graph uses into `host`, but for what a lender has: generators and judges.
 
     Args:
-        graph: lowered.
+        graph: lowered; it trains nothing.
         roles: what each role loads.
         tokenizers: by role.
         host: gets them.
-        lender: a host that may have some by the same names.
+        lender: another host of this process. Judges, which only give rewards, have the same
+            names there.
+        lent: what the lender calls each role that is sampled from.
         member: which part of the graph this process has; all of it if not given.
 
     Raises:
         EngineError: a model can't be loaded.
     """
+    host.room, host.loaded, host.shared = lender.room, lender.loaded, lender.shared
+    _borrow_judges(graph, roles, tokenizers, host, lender, member)
+    generators, sampling = {}, {}
+    for role, its_name in lent.items():
+        setup, uses = roles[role], uses_of(graph)[role]
+        if member is None or member.samples(uses):
+            made = lender.generators.get(its_name)
+            if made is None:
+                replica = member.replica(uses) if member else ALONE
+                made = load_generator(setup, tokenizers[role], replica)
+                host.room.admit(made, its_name, "generate")
+            generators[role] = made
+        sampling[role], host.sequences_per_block[role] = setup.sampling, setup.sequences_per_block
+    host.generators, host.sampling, host.decoders = generators, sampling, tokenizers
+
+
+def _borrow_judges(
+    graph: Graph,
+    roles: Mapping[str, RoleSetup],
+    tokenizers: Mapping[str, Any],
+    host: Host,
+    lender: Host,
+    member: Member | None,
+) -> None:
+    """Let `host` have the models that only give rewards: those of a lender, else its own."""
     for role, uses in uses_of(graph).items():
         if uses.reads_tokens or not (member is None or member.keeps(graph.input(role))):
             continue

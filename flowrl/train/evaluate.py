@@ -17,13 +17,7 @@ from flowrl.errors import RunFileError
 from flowrl.ops.uses import tokenizing_role
 from flowrl.runtime.executor import Executor, LocalExecutor
 from flowrl.runtime.host import Handle, Host, Resident
-from flowrl.runtime.local import (
-    RoleSetup,
-    load_generator,
-    load_judges,
-    load_models,
-    pin_threads,
-)
+from flowrl.runtime.local import RoleSetup, borrow_models, load_models, pin_threads
 from flowrl.stages import Lowered
 from flowrl.train.opening import EVALUATION, DataOpening, OpenRewards, RewardOpening
 from flowrl.train.prepare import load_tokenizers, lower, role_setup
@@ -77,22 +71,10 @@ def open_evaluation(
         role: the model's, there.
         tokenizers: by the role that they have here.
     """
-    setup = lowered.models[POLICY]
     host = Host(
-        generators={
-            POLICY: training.generators.get(role) or load_generator(setup, tokenizers[POLICY]),
-        },
-        sampling={POLICY: setup.sampling},
-        decoders=tokenizers,
-        score=rewards.score(EVALUATION),
-        drop_failed=run.reward.drops_failed,
-        sequences_per_block={POLICY: setup.sequences_per_block},
-        loaded=training.loaded,
-        shared=training.shared,
-        seed=seed_of(run),
+        score=rewards.score(EVALUATION), drop_failed=run.reward.drops_failed, seed=seed_of(run)
     )
-
-    load_judges(lowered.graph, lowered.models, tokenizers, host, training)
+    borrow_models(lowered.graph, lowered.models, tokenizers, host, training, {POLICY: role})
 
     def models() -> Mapping[str, Handle]:
         now = training.models[role]

@@ -8,19 +8,17 @@ import attrs
 import torch
 from ray import cloudpickle
 
-from flowrl.ir.graph import Graph
 from flowrl.ir.plan import Plan
-from flowrl.ops.uses import uses_of
 from flowrl.runtime.graph.interpret import Interpreter
 from flowrl.runtime.graph.reported import reported
 from flowrl.runtime.graph.segments import Segment, inner_graphs, segments
 from flowrl.runtime.host import Handle, Host, Resident, ScoreFunction
-from flowrl.runtime.local import load_generator, load_judges, load_models, pin_threads
+from flowrl.runtime.local import borrow_models, load_models, pin_threads
 from flowrl.runtime.measures import Measures
 from flowrl.runtime.model.comparison import Comparison
 from flowrl.runtime.model.models import DTYPES
 from flowrl.runtime.pools.channels import Written
-from flowrl.runtime.pools.job import Loan, Setup
+from flowrl.runtime.pools.job import Setup
 from flowrl.runtime.ranks.edges import Edge
 from flowrl.runtime.ranks.member import Member
 from flowrl.runtime.ranks.ranks import Ranks
@@ -100,32 +98,14 @@ def load_part(
     pool = next(pool for pool in given.pools if pool.name == setup.pool)
     host = Host(seed=setup.seed, score=score, drop_failed=setup.drop_failed)
     if setup.loan and lender:
-        _borrow(setup, setup.loan, graph, host, lender, member)
+        lent = {setup.loan.name: setup.loan.role}
+        borrow_models(graph, setup.roles, setup.tokenizers, host, lender, lent, member)
     else:
         host.room, host.comparison = Room(pool), Comparison(setup.check_every)
         load_models(graph, setup.roles, setup.tokenizers, host, member)
     walked = tuple(tuple(segments(inner)) for inner in inner_graphs(graph))
     ways = {edge: _way(edge, setup, member) for edge in sorted(setup.legs, key=str)}
     return Part(walked, Interpreter(host, Measures(graph), reported(graph)), member.ranks, ways)
-
-
-def _borrow(
-    setup: Setup, loan: Loan, graph: Graph, host: Host, lender: Host, member: Member
-) -> None:
-    """Let a host have the engine that samples from a lender's model, and score with its models."""
-    role = loan.name
-    own, uses = setup.roles[role], uses_of(graph)[role]
-    host.room = lender.room
-    load_judges(graph, setup.roles, setup.tokenizers, host, lender, member)
-    if member.samples(uses):
-        made = lender.generators.get(loan.role)
-        if not made:
-            made = load_generator(own, setup.tokenizers[role], member.replica(uses))
-            host.room.admit(made, loan.role, "generate")
-        host.generators = {role: made}
-        host.loaded, host.shared = lender.loaded, lender.shared
-    host.decoders, host.sampling = setup.tokenizers, {role: own.sampling}
-    host.sequences_per_block = {role: own.sequences_per_block}
 
 
 def _way(edge: Edge, setup: Setup, member: Member) -> Way:
