@@ -90,9 +90,9 @@ class Rows(TrainerCallback):  # type: ignore[misc]
         ]
         asked = [{"prompt_token_ids": list(prompt["input_ids"])} for prompt in prompts]
         made = self.trainer.vllm_generation.llm.generate(asked, sampling, use_tqdm=False)
-        scores = self.score(
-            [each.outputs[0].text for each in made], [row["answer"] for row in rows]
-        )
+        tokens = [each.outputs[0].token_ids for each in made]
+        texts = self.tokenizer.batch_decode(tokens, skip_special_tokens=True)
+        scores = self.score(texts, [row["answer"] for row in rows])
         return sum(scores) / len(scores)
 
     def _write(self, row: dict[str, float]) -> None:

@@ -1,12 +1,10 @@
 """Every value has a pool: that of its model's role and use, or of its largest argument."""
 
-import pytest
 from inline_snapshot import snapshot
 
 from flowrl.compiler.cluster import Cluster, Pool
 from flowrl.compiler.pipeline import compile_graph
 from flowrl.compiler.place import place
-from flowrl.errors import RunFileError
 from flowrl.ir.verify import verify
 from programs.grpo import grpo
 from programs.ppo import ppo
@@ -64,16 +62,3 @@ def test_a_model_comes_out_of_a_scan_where_it_went_in():
 
     outputs = dict(graph.outputs)
     assert {outputs["policy"].pool, outputs["critic"].pool} == {"train"}
-
-
-def test_a_pool_that_claims_an_unknown_role_is_refused():
-    cluster = Cluster((Pool("train", 1, ("polcy",)),))
-
-    with pytest.raises(RunFileError) as error:
-        cluster.check({"policy"})
-
-    assert str(error.value) == snapshot("""\
-pool `train` claims `polcy`, but the program has the roles policy
-  cluster.pools.train.roles
-help: name roles of the program, `data` or `reward`\
-""")
