@@ -62,7 +62,7 @@ def moved(tmp_path, make_model):  # noqa: F811
     for split in ("train", "test"):
         datasets.Dataset.from_list(rows).to_parquet(tmp_path / f"{split}.parquet")
     (tmp_path / "gsm8k.py").write_text(OF_VERL)
-    (tmp_path / "rewards.py").write_text(OF_TRL)
+    (tmp_path / "trl_rewards.py").write_text(OF_TRL)
     model = make_model(make_tokenizer(chat_template=CHAT))
     return tmp_path, (f"models.policy.path={model}", f"models.reference.path={model}")
 

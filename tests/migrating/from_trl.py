@@ -1,6 +1,6 @@
 """A reward of TRL that reads chat messages, called for flowrl with text."""
 
-from rewards import accuracy_reward  # a reward function of TRL, as it stands
+from trl_rewards import accuracy_reward  # a reward function of TRL, as it stands
 
 
 def accuracy(completions, **columns):
