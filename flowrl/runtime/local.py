@@ -81,9 +81,7 @@ def load_models(
             ranks = member.ranks if member else ALONE
             _load_model(uses, setup, tokenizers, tokenizing_role(graph), host, ranks)
         if uses.generates if member is None else member.samples(uses):
-            replica = member.replica(uses) if member else ALONE
-            generators[role] = load_generator(setup, tokenizers[role], replica)
-            host.room.admit(generators[role], role, "generate")
+            generators[role] = _load_generator(uses, setup, tokenizers[role], host, role, member)
         sampling[role], host.sequences_per_block[role] = setup.sampling, setup.sequences_per_block
     host.generators, host.sampling, host.decoders = generators, sampling, tokenizers
     for role, generator in generators.items():
@@ -132,12 +130,9 @@ def borrow_models(
     for role, its_name in lent.items():
         setup, uses = roles[role], uses_of(graph)[role]
         if member is None or member.samples(uses):
-            made = lender.generators.get(its_name)
-            if made is None:
-                replica = member.replica(uses) if member else ALONE
-                made = load_generator(setup, tokenizers[role], replica)
-                host.room.admit(made, its_name, "generate")
-            generators[role] = made
+            generators[role] = lender.generators.get(its_name) or _load_generator(
+                uses, setup, tokenizers[role], host, its_name, member
+            )
         sampling[role], host.sequences_per_block[role] = setup.sampling, setup.sequences_per_block
     host.generators, host.sampling, host.decoders = generators, sampling, tokenizers
 
@@ -179,13 +174,16 @@ def _load_model(
         host.readers[role] = read
 
 
-def load_generator(setup: RoleSetup, tokenizer: Any, ranks: Ranks = ALONE) -> Generator:
-    """Return the engine that samples from a role; `ranks` are those of its replica."""
-    device = setup.generator_device or setup.model.device
-    spec = attrs.evolve(setup.model, device=device)
-    together = {} if ranks == ALONE else {"ranks": ranks}
+def _load_generator(
+    uses: Uses, setup: RoleSetup, tokenizer: Any, host: Host, name: str, member: Member | None
+) -> Generator:
+    """Return the engine that samples from a role; a host has room for it by the name given."""
+    replica = member.replica(uses) if member else ALONE
+    together = {} if replica == ALONE else {"ranks": replica}
+    spec = attrs.evolve(setup.model, device=setup.generator_device or setup.model.device)
     engine = load("generate", setup.generator)
     made: Generator = engine(spec, tokenizer, **together, **setup.generator_options)
+    host.room.admit(made, name, "generate")
     return made
 
 

@@ -83,16 +83,21 @@ def role_setup(run: RunFile, graph: Graph, role: str) -> RoleSetup:
     """Return how a role of a program is run, as the run file says."""
     model, engines = run.roles[role], run.engines.role(role)
     generate, train, settings = engines.generate, engines.train, run.optimizer.role(role)
+    cluster = cluster_of(run, graph)
     options = {f.name: getattr(settings, f.name) for f in attrs.fields(OptimizerSettings)}
     local = run.model_folder(role)
     path = str(local) if local.exists() else model.path
     return RoleSetup(
         model=ModelSpec(
-            path, model.head, model.dtype, _device(run, graph, role, "train"), lora=_lora(run, role)
+            path,
+            model.head,
+            model.dtype,
+            _device(run, cluster, role, "train"),
+            lora=_lora(run, role),
         ),
         generator=generate.engine,
         generator_options=_generator_options(run, graph, role),
-        generator_device=_device(run, graph, role, "generate"),
+        generator_device=_device(run, cluster, role, "generate"),
         sampling=Sampling(
             max_tokens=generate.max_tokens, min_tokens=generate.min_tokens, stop=generate.stop
         ),
@@ -109,7 +114,7 @@ def role_setup(run: RunFile, graph: Graph, role: str) -> RoleSetup:
             offload_activations=train.offload_activations,
             offload_optimizer=train.offload == "optimizer",
         ),
-        fsdp=_fsdp(run, graph, role) if train.shard == "fsdp2" else None,
+        fsdp=_fsdp(run, cluster, role) if train.shard == "fsdp2" else None,
     )
 
 
@@ -126,16 +131,16 @@ def _lora(run: RunFile, role: str) -> Lora | None:
     return Lora(table.rank, table.alpha, table.targets, run.train.seed) if table else None
 
 
-def _fsdp(run: RunFile, graph: Graph, role: str) -> Fsdp2:
+def _fsdp(run: RunFile, cluster: Cluster, role: str) -> Fsdp2:
     """Return how a role's weights are divided: within replicas, if its layout has several."""
-    layout = Layout.parse(cluster_of(run, graph).layout_of(role, "train") or "1")
+    layout = Layout.parse(cluster.layout_of(role, "train") or "1")
     train = run.engines.role(role).train
     return Fsdp2(train.reshard_after_forward, layout.dp, offload=train.offload == "all")
 
 
-def _device(run: RunFile, graph: Graph, role: str, use: str) -> str:
+def _device(run: RunFile, cluster: Cluster, role: str, use: str) -> str:
     """Return where a use of a role lives: on the GPU if its pool has any that aren't emulated."""
-    return "cuda" if on_gpu(run, cluster_of(run, graph), role, use) else "cpu"
+    return "cuda" if on_gpu(run, cluster, role, use) else "cpu"
 
 
 def check_gpus(run: RunFile, lowered: Lowered) -> None:

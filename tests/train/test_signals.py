@@ -2,52 +2,29 @@
 
 import os
 import signal
-import subprocess
-import sys
-import time
+from functools import partial
 
 import psutil
 import pytest
 
 from tests.rewards.processes import ended
-
-MAIN = "import sys; from flowrl.cli import main; sys.exit(main())"
+from tests.started import LONG, runs, wait_for_records
 
 
 @pytest.fixture
 def started(folder):
     """Start `flowrl run` in a process of its own."""
-    path, children = folder.write("grpo"), []
-
-    def start(*sets):
-        arguments = [part for text in sets for part in ("--set", text)]
-        child = subprocess.Popen(
-            [sys.executable, "-c", MAIN, "run", path, *arguments],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        children.append(child)
-        return child
-
-    yield start
-    for child in children:
-        child.kill()
-        child.communicate()
+    path = folder.write("grpo")
+    with runs() as start:
+        yield partial(start, path)
 
 
 def after_first_step(folder, child):
     """Wait for a record; return all processes of the run."""
-    file = folder.path / "out" / "metrics.jsonl"
-    while child.poll() is None and not (file.exists() and file.read_text().count("\n")):
-        time.sleep(0.05)
-    assert child.poll() is None, child.stderr.read()
+    wait_for_records(folder, child, 1)
     processes = [psutil.Process(child.pid), *psutil.Process(child.pid).children(recursive=True)]
     assert len(processes) == 3
     return processes
-
-
-LONG = ("train.steps=100000", "reward.workers=2", "log.every_steps=1")
 
 
 def test_ctrl_c_ends_a_run_with_130_and_all_its_processes(folder, started):

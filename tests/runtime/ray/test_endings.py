@@ -4,9 +4,6 @@ import json
 import os
 import re
 import signal
-import subprocess
-import sys
-import time
 from contextlib import suppress
 
 import psutil
@@ -17,8 +14,8 @@ from ray.experimental.internal_kv import _internal_kv_get, _internal_kv_put
 
 from tests.rewards.processes import ended
 from tests.runtime.ray.conftest import HELD_OUT, POOLS, RANKS
+from tests.started import LONG, runs, wait_for_records
 
-MAIN = "import sys; from flowrl.cli import main; sys.exit(main())"
 OURS = re.compile(r"ray::Worker|flowrl\.rewards\.worker")
 """Command lines of the processes that a run has besides Ray's own."""
 
@@ -26,36 +23,18 @@ OURS = re.compile(r"ray::Worker|flowrl\.rewards\.worker")
 @pytest.fixture
 def started(heldout):
     """Start `flowrl run` with a Ray of its own."""
-    children = []
+    with runs() as start:
 
-    def start(*sets, added=POOLS):
-        path = heldout.write("grpo", HELD_OUT + added)
-        arguments = [part for text in sets for part in ("--set", text)]
-        child = subprocess.Popen(
-            [sys.executable, "-c", MAIN, "run", path, *arguments],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
-        children.append(child)
-        return child
+        def with_pools(*sets, added=POOLS):
+            path = heldout.write("grpo", HELD_OUT + added)
+            return start(path, *sets, start_new_session=True)
 
-    yield start
-    for child in children:
-        child.kill()
-        child.communicate()
-
-
-LONG = ("train.steps=100000", "reward.workers=2", "log.every_steps=1")
+        yield with_pools
 
 
 def after_first_step(folder, child):
     """Wait for a record; return all processes of the run."""
-    file = folder.path / "out" / "metrics.jsonl"
-    while child.poll() is None and not (file.exists() and file.read_text().count("\n") > 1):
-        time.sleep(0.05)
-    assert child.poll() is None, child.communicate()
+    wait_for_records(folder, child, 2)
     return psutil.Process(child.pid).children(recursive=True)
 
 
