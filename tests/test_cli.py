@@ -194,6 +194,9 @@ help: the keys of [eval.data] are source, options, split, prompt_key, completion
 """)
     assert told("check", run_file("", RUN.replace("reward = ", "other = ")))[2] == snapshot("""\
 error: the program scores by `reward`, but [reward] has `other`
+  run.toml:19
+   19 | [reward]
+         ^^^^^^
   grpo.py:15
    15 |     rollouts, rewards = ops.score("reward", rollouts)      # f32[prompt, sample]; dropped rows are gone from both
                                 ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^

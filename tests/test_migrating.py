@@ -22,7 +22,8 @@ CHAT = (
 OF_VERL = """
 def compute_score(data_source, solution_str, ground_truth, extra_info=None):
     assert data_source == "letters" and extra_info["split"] == "train"
-    return solution_str.count(ground_truth) / 6
+    score = solution_str.count(ground_truth) / 6
+    return {"score": score, "acc": score > 0} if extra_info["index"] % 2 else score
 """
 OF_TRL = """
 def accuracy_reward(completions, reward_model, **kwargs):
@@ -83,7 +84,10 @@ def test_rows_of_verl_train_with_rewards_of_either(moved, reward):
 def test_its_run_file_is_sound(moved):
     folder, _ = moved
 
-    assert checked(str(folder / "grpo.toml"), ()).startswith("`grpo.toml` and its program `grpo`")
+    said = checked(str(folder / "grpo.toml"), ())
+
+    assert said.startswith("`grpo.toml` and its program `grpo` are sound.")
+    assert "`policy`: weights are resharded into its generator" in said
 
 
 @pytest.mark.parametrize("file", sorted(path.name for path in SHOWN.glob("*.*")))
@@ -91,8 +95,17 @@ def test_it_shows_each_file_as_it_stands(file):
     assert (SHOWN / file).read_text() in FENCES
 
 
+def test_it_names_programs_that_there_are():
+    table = GUIDE.partition("## Which program")[2].partition("##")[0]
+    rows = [line.split(" | ")[-1] for line in table.splitlines() if line.startswith("| ")][2:]
+    named = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
+
+    assert len(named) > 10
+    assert named <= {*builtin_programs()}
+
+
 def test_it_names_keys_that_there_are():
-    rows = [line.split(" | ")[-1] for line in GUIDE.splitlines() if line.startswith("| ")][2:]
+    rows = [line.split(" | ")[-1] for line in GUIDE.splitlines() if line.startswith("| ")]
     named = {key for row in rows for key in re.findall(r"`([\w<>.]+\.[\w<>.]+)`", row)}
 
     assert len(named) > 30

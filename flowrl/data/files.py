@@ -1,6 +1,7 @@
 """The files of rows that a path or a glob names."""
 
 import glob
+import re
 from pathlib import Path
 
 from flowrl.data.record import Found
@@ -15,6 +16,13 @@ FILES = {
     ".arrow": arrow_rows,
 }
 """What reads a file, by its suffix."""
+HUB_NAME = re.compile(r"(?P<name>[\w.-]+/[\w.-]+)(:(?P<split>[\w.\[\]:%+-]+))?")
+
+
+def names_files(source: str) -> bool:
+    """Whether a source is a path or a glob of files, rather than a folder or a name on the hub."""
+    is_glob = glob.has_magic(source) and not HUB_NAME.fullmatch(source)
+    return Path(source).suffix in FILES or is_glob
 
 
 def files_of(name: str, folder: Path) -> list[str]:
@@ -35,8 +43,9 @@ def file_rows(name: str, folder: Path) -> Found:
     if not names:
         path = folder / Path(name).expanduser()
         near = sorted(each.name for each in path.parent.glob("*") if each.suffix in FILES)
+        close = "" if glob.has_magic(name) else nearest(path.name, near)
         raise DataError(
-            f"there is no file {path}{nearest(path.name, near)}",
+            f"there is no file {path}{close}",
             where=name,
             hint=f"relative paths start at {folder}",
         )

@@ -1,22 +1,18 @@
 """What a source's name means, and its rows one after another."""
 
-import glob
-import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import attrs
 
-from flowrl.data.files import FILES, file_rows
+from flowrl.data.files import FILES, HUB_NAME, file_rows, names_files
 from flowrl.data.query import split_query
 from flowrl.data.reasoning import TASK, task_rows
 from flowrl.data.record import Found, Record, RowError
 from flowrl.data.tables import hub_rows, saved_rows
 from flowrl.data.user import PYTHON_NAME, user_rows
 from flowrl.errors import DataError
-
-HUB_NAME = re.compile(r"(?P<name>[\w.-]+/[\w.-]+)(:(?P<split>[\w.\[\]:%+-]+))?")
 
 
 @attrs.frozen
@@ -55,15 +51,14 @@ class Source:
             return task_rows(self.name.removeprefix(TASK), self.options)
         if PYTHON_NAME.fullmatch(self.name):
             return user_rows(self.name, self.options, self.folder)
-        path = self.folder / Path(self.name).expanduser()
-        hub = HUB_NAME.fullmatch(self.name)
-        if path.suffix in FILES or (glob.has_magic(self.name) and not hub):
+        if names_files(self.name):
             self._refuse(options=self.options, split=self.split)
             return file_rows(self.name, self.folder)
+        path = self.folder / Path(self.name).expanduser()
         if path.is_dir():
             self._refuse(options=self.options)
             return saved_rows(path, self.name, self.split)
-        if hub:
+        if hub := HUB_NAME.fullmatch(self.name):
             return hub_rows(hub["name"], hub["split"] or self.split, self.options)
         raise DataError(
             "there is no such data source",

@@ -1,7 +1,6 @@
 """What can be said of a program or a run file before anything is loaded."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 
 from flowrl.compiler.cluster import Cluster
 from flowrl.compiler.findings import findings
@@ -18,7 +17,7 @@ from flowrl.config.placement.used import judges_of
 from flowrl.config.placement.weights import sync_sentences
 from flowrl.config.run_file import RunFile, load_run_file
 from flowrl.config.traced import trace_run
-from flowrl.data.files import FILES, files_of
+from flowrl.data.files import files_of, names_files
 from flowrl.data.spec import DataSpec
 from flowrl.data.tokenizer import HUB_NAME
 from flowrl.errors import RewardError
@@ -85,9 +84,10 @@ def _models(run: RunFile, graph: Graph) -> Iterator[str]:
 
 def _rows(run: RunFile, specs: Mapping[str, DataSpec]) -> Iterator[str]:
     """Yield a sentence for each data source whose files aren't here."""
+    folder = run.resolve(".")
     for key, spec in specs.items():
-        its_file = Path(spec.source).suffix in FILES
-        if its_file and not files_of(spec.source, run.resolve(".")):
+        is_named = ":" in spec.source  # a task, a function, a split
+        if not is_named and names_files(spec.source) and not files_of(spec.source, folder):
             yield f"`{key}.source`: there is no file `{spec.source}` here; a run needs it."
 
 

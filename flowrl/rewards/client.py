@@ -134,6 +134,8 @@ class Client:
         """Ask for nothing: any answer but a refusal of the key will do."""
         try:
             response = self._request("GET", Retry(0, raise_on_status=False))
+        except DecodeError:
+            return  # it has answered
         except HTTPError as error:
             self.close()
             raise RewardError(

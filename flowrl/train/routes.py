@@ -1,12 +1,11 @@
 """Routes: the planned reshard of each edge that weights take in a run."""
 
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 
 from flowrl.compiler.hardware import Machines
 from flowrl.compiler.layouts import Sharding, Storage
 from flowrl.compiler.reshard import plan_reshard
-from flowrl.compiler.shapes import ModelShape, known_shape
+from flowrl.config.placement.shapes import shape_at
 from flowrl.config.placement.widths import BYTES
 from flowrl.runtime.known_engines import FACTS
 from flowrl.runtime.local import RoleSetup
@@ -30,22 +29,13 @@ def routes_of(roles: Mapping[str, RoleSetup], machines: str | None = None) -> Ro
 
     def route(edge: Edge, sources: Sequence[int], targets: Sequence[int]) -> Callable[[int], Leg]:
         model, taken = roles[edge.role].model, Storage(FACTS[roles[edge.role].generator].takes)
-        shape = shape_of(model.path)
+        shape = shape_at(model.path)
         held = Sharding(edge.held, sources, element_bytes=STORED[model.dtype])
         needed = Sharding(edge.needed, targets, taken, BYTES[model.dtype])
         plan = plan_reshard(shape, held, needed, there(max(*sources, *targets) + 1, machines))
         return lambda rank: Leg(move_of(plan, shape, rank), checks_of(plan, shape, rank))
 
     return route
-
-
-def shape_of(path: str) -> ModelShape:
-    """Return the shape of a language model: what a generator has of it.
-
-    Raises:
-        EngineError: the planner doesn't know its family.
-    """
-    return ModelShape.from_folder(path) if Path(path).exists() else known_shape(path, "lm")
 
 
 def there(count: int, machines: str | None) -> Machines:

@@ -38,6 +38,8 @@ def test_check_says_which_files_of_rows_are_not_there(told, run_file, tmp_path):
         ]
     )
     assert "no file" not in told("check", file)[1]
+    assert "no file `b*`" in told("check", file, "--set", "data.source=b*")[1]
+    assert "no file" not in told("check", file, "--set", "data.source=reward.py:exact?n=3")[1]
 
 
 def test_check_finds_a_task_that_is_not_there(told, run_file):  # noqa: F811

@@ -66,9 +66,11 @@ help: the hyperparameters of `grpo` are samples, clip, kl_coef\
 
 
 def test_a_hyperparameter_of_another_algorithm(refused):
-    assert refused("grpo", "program.lam=0.9", kind=RunFileError).splitlines()[0] == snapshot(
-        "`grpo` has no `lam` (did you mean `name`?)"
-    )
+    assert refused("ppo", "program.samples=8", kind=RunFileError) == snapshot("""\
+`ppo` has no `samples`
+  --set program.samples=8
+help: leave it out: the hyperparameters of `ppo` are epochs, minibatch, clip, kl_coef; `samples` is a key of [eval] and [log]\
+""")
 
 
 def test_a_dual_clip_that_is_not_above_1(refused, dual):

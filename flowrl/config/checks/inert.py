@@ -29,12 +29,16 @@ def inert_keys(run: RunFile, graph: Graph) -> list[str]:
     """
     found = [*_optimizers(run, graph), *_generators(run, graph), *_rewards(run, graph)]
     found += [*_offloads(run, graph), *_shards(run), *_seats(run, graph), *_pools(run, graph)]
-    return [*_unknown_models(run, graph), *_said(run, found)]
+    return [*_unknown_models(run, graph), *_said(run, found), *_set_aside(run, graph)]
 
 
 def unused(run: RunFile, graph: Graph) -> list[str]:
     """Return a sentence for each model that the program doesn't have, and for each idle pool."""
-    return [*_unknown_models(run, graph), *_said(run, _pools(run, graph))]
+    return [
+        *_unknown_models(run, graph),
+        *_said(run, _pools(run, graph)),
+        *_set_aside(run, graph),
+    ]
 
 
 def _unknown_models(run: RunFile, graph: Graph) -> Iterator[str]:
@@ -108,19 +112,27 @@ def _seats(run: RunFile, graph: Graph) -> Iterator[tuple[KeyPath, str]]:
 
 
 def _pools(run: RunFile, graph: Graph) -> Iterator[tuple[KeyPath, str]]:
-    """Yield pools in which nothing lives, GPUs for no model, and pools of one process."""
+    """Yield pools in which nothing lives, and pools of one process."""
     pools, cluster = run.cluster.pools, written_cluster(run, graph)
     placed = any(spec.gpus or spec.residencies for spec in pools.values())
     if run.cluster.executor == "local" and pools and not placed:  # on no GPU, sharing none
         yield ("cluster", "pools"), ONE_PROCESS
         return
     living = {pool.name for pool in cluster.pools}
-    homes = {cluster.pool_of(*each) for each in used(run, graph)}
-    for pool, spec in pools.items():
+    for pool in pools:
         if pool not in living:
             yield ("cluster", "pools", pool), "nothing that the program does lives there"
-        elif spec.gpus and pool not in homes:
-            yield ("cluster", "pools", pool, "gpus"), "no model that the program runs lives there"
+
+
+def _set_aside(run: RunFile, graph: Graph) -> Iterator[str]:
+    """Yield a sentence for each pool whose GPUs Ray keeps for data and rewards alone."""
+    cluster = written_cluster(run, graph)
+    homes = {cluster.pool_of(*each) for each in used(run, graph)}
+    for pool in cluster.pools if run.cluster.executor == "ray" else ():
+        if pool.gpus and pool.name not in homes:
+            path = ("cluster", "pools", pool.name, "gpus")
+            why = f"no model that the program runs lives there ({_place(run, path)})"
+            yield f"[{dotted(path)}] sets GPUs aside for data and rewards alone: {why}."
 
 
 def _roles(graph: Graph, kind: type[ModelOp]) -> set[str]:

@@ -5,7 +5,7 @@ from pathlib import Path
 from flowrl.compiler.cluster import Cluster
 from flowrl.compiler.hardware import Machines
 from flowrl.compiler.layouts import check_fit
-from flowrl.config.placement.layouts import shape_of
+from flowrl.config.placement.shapes import shape_of
 from flowrl.config.placement.used import used
 from flowrl.config.run_file import RunFile
 from flowrl.errors import EngineError, RunFileError

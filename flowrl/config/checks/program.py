@@ -10,10 +10,10 @@ from flowrl.config.checks.layouts import check_layouts, check_machines
 from flowrl.config.checks.residency import check_aliases, check_residencies
 from flowrl.config.checks.sampling import check_sampled
 from flowrl.config.placement.cluster import cluster_of
-from flowrl.config.placement.layouts import shape_of
+from flowrl.config.placement.shapes import shape_of
 from flowrl.config.run_file import RunFile
 from flowrl.config.toml.types import as_toml
-from flowrl.errors import RunFileError, nearest
+from flowrl.errors import RunFileError
 from flowrl.ir.graph import Graph
 from flowrl.ir.program import Input, Kind
 from flowrl.ops.model import Head, Score
@@ -94,8 +94,8 @@ def check_rewards(run: RunFile, graph: Graph) -> None:
             bind = " and ".join(f'`{name} = "path.py:function"`' for name in missing)
             raise RunFileError(
                 f"the program scores by {' and '.join(f'`{name}`' for name in missing)}, but "
-                f"[reward] has {has}{nearest(missing[0], bound)}",
-                where=node.loc.excerpt(),
+                f"[reward] has {has}",
+                where=f"{run.where('reward')}\n{node.loc.excerpt()}",
                 hint=f"bind {'them' if len(missing) > 1 else 'it'} in [reward]: {bind}",
             )
 

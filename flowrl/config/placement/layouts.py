@@ -3,10 +3,9 @@
 import attrs
 
 from flowrl.compiler.cluster import Cluster
-from flowrl.compiler.shapes import ModelShape
+from flowrl.config.placement.shapes import shape_of
 from flowrl.config.placement.used import used
 from flowrl.config.run_file import RunFile
-from flowrl.errors import EngineError
 from flowrl.ir.graph import Graph
 from flowrl.ir.layout import Layout
 from flowrl.ir.plan import Pool
@@ -53,13 +52,3 @@ def laid_out(run: RunFile, graph: Graph, cluster: Cluster) -> Cluster:
         return attrs.evolve(pool, layouts={**pool.layouts, **made})
 
     return attrs.evolve(cluster, pools=tuple(map(laid, cluster.pools)))
-
-
-def shape_of(run: RunFile, role: str) -> ModelShape | None:
-    """Return the parameters of a role's model, if it is in a folder and the planner knows them."""
-    if role not in run.roles or not (folder := run.model_folder(role)).is_dir():
-        return None
-    try:
-        return ModelShape.from_folder(folder)
-    except EngineError:
-        return None

@@ -8,7 +8,7 @@ from flowrl.compiler.cluster import Cluster
 from flowrl.compiler.planning import Planned
 from flowrl.compiler.shapes import ModelShape
 from flowrl.config.placement.cluster import cluster_of
-from flowrl.config.placement.layouts import shape_of
+from flowrl.config.placement.shapes import shape_of
 from flowrl.config.run_file import RunFile
 from flowrl.ir.graph import Graph
 

@@ -7,11 +7,12 @@ from flowrl.compiler.cluster import Cluster
 from flowrl.compiler.cost.memory import Residency
 from flowrl.compiler.hardware import Machines
 from flowrl.compiler.search import Constraints
-from flowrl.compiler.shapes import AdapterShape, ModelShape, known_shape
+from flowrl.compiler.shapes import AdapterShape, ModelShape
 from flowrl.compiler.target import Lengths, Profile, Reserve, Settings, Target, Workload
 from flowrl.compiler.tasks import Seat
 from flowrl.config.placement.lending import unlent
 from flowrl.config.placement.reserves import evaluates, reserve_of
+from flowrl.config.placement.shapes import shape_at
 from flowrl.config.placement.widths import narrow_trainer, widths
 from flowrl.config.run_file import RunFile
 from flowrl.errors import EngineError, RunFileError
@@ -103,9 +104,7 @@ def _shape(run: RunFile, uses: Uses) -> ModelShape:
     table = run.roles[uses.role]
     head, folder = table.head or uses.head, run.model_folder(uses.role)
     try:
-        if folder.exists():
-            return ModelShape.from_folder(folder, head)
-        return known_shape(table.path, head)
+        return shape_at(str(folder) if folder.exists() else table.path, head)
     except EngineError as error:
         raise error.told(where=run.where(run.model_key(uses.role))) from None
 

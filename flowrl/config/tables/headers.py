@@ -40,7 +40,10 @@ def _with_homes(problem: Problem, hyperparameters: Collection[str]) -> Problem:
     own = f"`{key}` is a hyperparameter: [program]" if key in hyperparameters else ""
     found = " and ".join(_homes(key))
     others = f"`{key}` is a key of {found}" if found else ""
-    hint = "; ".join(part for part in (own, others, problem.hint) if part)
+    parts = [own, others, problem.hint]
+    if problem.path[0] == "program":  # more often it is of another program than of another table
+        parts.reverse()
+    hint = "; ".join(part for part in parts if part)
     return attrs.evolve(problem, hint=hint)
 
 

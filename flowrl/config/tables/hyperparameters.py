@@ -56,7 +56,8 @@ def check_hyperparameters(
 def _unknown(path: tuple[str, str], program: str, parameters: list[str]) -> Problem:
     close = nearest(path[-1], ["file", "name", *parameters])
     names = ", ".join(parameters)
-    hint = f"the hyperparameters of `{program}` are {names or '(none)'}"
+    there = f"the hyperparameters of `{program}` are {names or '(none)'}"
+    hint = there if close else f"leave it out: {there}"
     return Problem(path, f"`{program}` has no `{path[-1]}`{close}", hint, unknown=True)
 
 

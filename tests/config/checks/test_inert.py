@@ -145,8 +145,10 @@ roles = ["reference.generate"]
     )
 
 
-def test_gpus_of_a_pool_without_a_model_are_said(load):
+def test_gpus_that_ray_sets_aside_for_no_model_are_said(load):
     pools = """
+[cluster]
+executor = "EXECUTOR"
 [cluster.pools.main]
 gpus = 1
 roles = ["policy"]
@@ -158,16 +160,24 @@ gpus = 1
 roles = ["reference.generate"]
 """
 
-    assert [line for line in said(load(pools, "program.file=opo")) if "pools" in line] == snapshot(
+    def of_pools(executor, *sets):
+        found = said(load(pools.replace("EXECUTOR", executor), *sets))
+        return [line for line in found if "pools" in line]
+
+    assert of_pools("ray", "program.file=opo") == snapshot(
         [
-            "[cluster.pools.compares.gpus] changes nothing: no model that the program runs lives there (run.toml:25).",
-            "[cluster.pools.idle] changes nothing: nothing that the program does lives there (run.toml:27).",
+            "[cluster.pools.idle] changes nothing: nothing that the program does lives there (run.toml:29).",
+            "[cluster.pools.compares.gpus] sets GPUs aside for data and rewards alone: no model that the program runs lives there (run.toml:27).",
         ]
     )
-    assert [line for line in said(load(pools)) if "pools" in line] == snapshot(
-        [
-            "[cluster.pools.idle] changes nothing: nothing that the program does lives there (run.toml:27)."
-        ]
+    assert (
+        of_pools("local", "program.file=opo")
+        == of_pools("ray")
+        == snapshot(
+            [
+                "[cluster.pools.idle] changes nothing: nothing that the program does lives there (run.toml:29)."
+            ]
+        )
     )
 
 

@@ -28,7 +28,7 @@ def test_a_reward_that_is_bound_by_almost_its_name(load):
         check_rewards(run, trace_run(run).graph)
 
     assert error.value.problem == snapshot(
-        "the program scores by `reward`, but [reward] has `exact`, `rewards` (did you mean `rewards`?)"
+        "the program scores by `reward`, but [reward] has `exact`, `rewards`"
     )
 
 
