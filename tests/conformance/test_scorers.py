@@ -4,7 +4,6 @@ from itertools import product
 
 import pytest
 import torch
-from torch import multiprocessing
 from torch.distributed import FileStore
 from torch.testing import assert_close
 
@@ -12,7 +11,8 @@ from flowrl.functional.ragged import Ragged
 from flowrl.runtime.engine import Sampling, Sequences, load
 from flowrl.runtime.known_engines import SCORERS, TRAINERS
 from flowrl.runtime.model.models import ModelSpec
-from flowrl.runtime.ranks.ranks import Fsdp2, Ranks, join, leave
+from flowrl.runtime.ranks.ranks import Fsdp2, Ranks, join
+from tests.ranked import as_ranks
 
 from .conftest import BOS, EOS
 
@@ -66,12 +66,12 @@ USES = ("score", "train")
 def divided(folders, tmp_path_factory):
     """Return the outputs of two ranks that divide weights by FSDP2, each by use and model."""
     shared = tmp_path_factory.mktemp("ranks")
-    multiprocessing.spawn(as_rank, (folders, shared), nprocs=2)
+    as_ranks(2, tell, folders, shared)
     return [torch.load(shared / f"{index}.pt") for index in range(2)]
 
 
-def as_rank(index, folders, shared):
-    """Be one of the ranks; tell the outputs."""
+def tell(index, folders, shared):
+    """Tell the outputs of a rank."""
     torch.set_num_threads(1)
     ranks, batch, made = Ranks(index, 2, 120), as_batch(ROWS), {}
     ranks = join(ranks, FileStore(str(shared / "store"), 2))
@@ -81,7 +81,6 @@ def as_rank(index, folders, shared):
         )
         made[use, head] = engine.forward(batch, ["logprobs", "entropy"], 0.6)
     torch.save(made, shared / f"{index}.pt")
-    leave()
 
 
 @pytest.mark.parametrize("use", USES)

@@ -4,7 +4,6 @@ import gc
 
 import pytest
 import torch
-from torch import multiprocessing
 from torch.distributed import FileStore
 from torch.testing import assert_close
 
@@ -14,9 +13,10 @@ from flowrl.runtime.engines.hf import HFGenerator
 from flowrl.runtime.engines.torch import TorchTrainer
 from flowrl.runtime.engines.torch_scorer import TorchScorer
 from flowrl.runtime.model.models import ModelSpec
-from flowrl.runtime.ranks.ranks import Fsdp2, Ranks, join, leave
+from flowrl.runtime.ranks.ranks import Fsdp2, Ranks, join
 from flowrl.runtime.residency import Room
 from flowrl.runtime.training.schedule import TrainerOptions
+from tests.ranked import as_ranks
 from tests.runtime.engines.losses import PLAIN, losses
 
 GPUS = torch.cuda.device_count()
@@ -127,11 +127,10 @@ def ranked(index, count, spec, batch, file):
             each.update(batch, outputs, 1.0, loss, step)
     other.sleep()
     assert_close(other.state_dict(), plain.state_dict(), rtol=0, atol=1e-12)
-    leave()
 
 
 @pytest.mark.skipif(GPUS < 2, reason="needs 2 GPUs")
 def test_divided_weights_leave_gpus_and_come_back(model_folder, batch, tmp_path):
     spec = ModelSpec(model_folder("llama"), dtype="float64", device="cuda")
 
-    multiprocessing.spawn(ranked, (2, spec, batch, str(tmp_path / "store")), nprocs=2)
+    as_ranks(2, ranked, 2, spec, batch, str(tmp_path / "store"))

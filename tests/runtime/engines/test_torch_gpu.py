@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import multiprocessing
 from torch.distributed import FileStore
 from torch.testing import assert_close
 
 from flowrl.runtime.engines.torch import TorchTrainer
 from flowrl.runtime.model.models import ModelSpec
-from flowrl.runtime.ranks.ranks import Fsdp2, Ranks, join, leave
+from flowrl.runtime.ranks.ranks import Fsdp2, Ranks, join
 from flowrl.runtime.training.schedule import TrainerOptions
+from tests.ranked import as_ranks
 from tests.runtime.engines.losses import PLAIN, losses
 
 GPUS = torch.cuda.device_count()
@@ -66,7 +66,7 @@ def test_gpus_that_divide_weights_train_as_one_does(
         pytest.skip(f"needs {count} GPUs")
     spec = ModelSpec(model_folder("llama"), dtype="float64", device="cuda")
 
-    multiprocessing.spawn(on_gpu, (count, spec, batch, fsdp, options, tmp_path), nprocs=count)
+    as_ranks(count, on_gpu, count, spec, batch, fsdp, options, tmp_path)
 
     found = torch.load(tmp_path / "state.pt")
     assert_close(found, updated(spec, batch).state_dict(), rtol=0, atol=1e-10)
@@ -86,4 +86,3 @@ def on_gpu(index: int, count: int, spec, batch, fsdp, options, folder: Path) -> 
     state = trainer.state_dict()
     if index == 0:
         torch.save(state, folder / "state.pt")
-    leave()
