@@ -111,11 +111,6 @@ class ModelShape:
         """How many numbers its parameters hold."""
         return sum(parameter.count for parameter in self._parameters)
 
-    @cached_property
-    def active_count(self) -> int:
-        """How many of them one token goes through: of the experts, those that it is routed to."""
-        return sum(self._active(parameter) for parameter in self._parameters)
-
     def kv_bytes_per_token(self, bytes_per_element: int = 2) -> int:
         """Return the KV cache of one token in all layers.
 
@@ -158,6 +153,7 @@ class ModelShape:
         return 2.0 * d.layers * d.heads * (key + value)
 
     def _active(self, parameter: Parameter) -> int:
+        """Return how many numbers of it a token meets: of experts, those that it is routed to."""
         experts = self.dimensions.experts
         if parameter.experts is None or experts is None:
             return parameter.count

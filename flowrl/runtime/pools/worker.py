@@ -61,17 +61,6 @@ class Worker:
         """Return this process and its node."""
         return f"pid {os.getpid()} on {socket.gethostname()}"
 
-    def held(self) -> int:
-        """Return how many values it keeps."""
-        return len(self.values)
-
-    def reset(self) -> None:
-        """Forget everything: another run takes this worker."""
-        if self.rewards:
-            self.rewards.close()
-        ranks.leave()
-        self.__init__()  # type: ignore[misc]
-
     def open_store(self) -> str:
         """Open the store where the ranks of this pool find each other; return its address."""
         host = ray.util.get_node_ip_address()
@@ -246,10 +235,6 @@ class Worker:
         """Return what was counted in this step, and the seconds by kind of op."""
         host = self.parts[plan].host
         return dict(host.counts), dict(host.seconds)
-
-    def actions(self, plan: str) -> list[tuple[str, str]]:
-        """Return who has left the device and taken it in this step: seats, and what they did."""
-        return [(seat, does.value) for seat, does in self.parts[plan].host.room.done]
 
     def measured(self, plan: str, first: int, last: int) -> list[tuple[Any, ...]]:
         """Return what was measured in this step of nodes `first` to `last`, as plain numbers."""

@@ -8,10 +8,9 @@ import attrs
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed import ProcessGroup, Store, TCPStore, distributed_c10d  # type: ignore[attr-defined]
+from torch.distributed import ProcessGroup, Store, TCPStore  # type: ignore[attr-defined]
 
 from flowrl.runtime.ranks.agreement import Agreement, missing, numbered, numbers
-from flowrl.runtime.ranks.mesh import mesh_of
 
 
 @attrs.frozen
@@ -149,18 +148,6 @@ def among(of: Ranks, members: Sequence[int]) -> Ranks | None:
     if of.index not in members:
         return None
     return Ranks(members.index(of.index), len(members), of.timeout, group, agreement)
-
-
-def leave() -> None:
-    """Leave the other ranks, if there are any, and end what groups an engine has made.
-
-    Where ranks make a group among themselves, torch names it after how many each has.
-    """
-    mesh_of.cache_clear()
-    if dist.is_initialized():
-        dist.destroy_process_group()
-    for group in reversed(list(distributed_c10d._world.pg_names)):
-        dist.destroy_process_group(group)
 
 
 def _of_collective(error: RuntimeError) -> bool:

@@ -22,7 +22,8 @@ from flowrl.runtime.model.fsdp2 import chunk
 from flowrl.runtime.model.models import ModelSpec
 from flowrl.runtime.model.tensor_parallel import divide
 from flowrl.runtime.model.weights import weights_of
-from flowrl.runtime.ranks.ranks import Ranks, leave
+from flowrl.runtime.ranks.ranks import Ranks
+from tests.ranked import leave
 from tests.runtime.families import FAMILIES, KEYS, model_of, save
 
 

@@ -11,6 +11,7 @@ from flowrl.runtime.pools.channels import RayLine
 from flowrl.runtime.pools.held import IDS
 from flowrl.runtime.pools.pools import PoolSize, RaySpec, started
 from flowrl.runtime.ranks.ranks import Ranks
+from tests.runtime.ray import inside
 from tests.runtime.ray.faults import mended
 from tests.runtime.ray.ranked import called
 from tests.train.conftest import folder, make_model, model, serve  # noqa: F401
@@ -114,7 +115,8 @@ def pools(crew):
             ]
             for name, n in sizes.items()
         }
-        ray.get([line.actor.do.remote("reset", ()) for lines in made.values() for line in lines])
+        taken = [line.actor for lines in made.values() for line in lines]
+        ray.get([actor.__ray_call__.remote(inside.forget) for actor in taken])
         return made
 
     return pools

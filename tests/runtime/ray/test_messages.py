@@ -4,6 +4,7 @@ from collections import defaultdict
 
 import attrs
 import pytest
+import ray
 from ray._private.worker import global_worker
 
 import flowrl as fl
@@ -13,7 +14,7 @@ from programs.grpo import grpo
 from programs.pf_ppo import pf_ppo
 from programs.ppo import ppo
 from tests.runtime import steps
-from tests.runtime.ray import jobs
+from tests.runtime.ray import inside, jobs
 
 AT_START = {"load", "open_data", "open_rewards"}
 POOLS = (
@@ -82,7 +83,10 @@ def test_a_value_that_nothing_reads_any_more_is_forgotten(
 
     for number in range(3):
         carry = there.step(carry, places, number).carry
-        kept.append([there.controller.ask(lines[0], "held") for lines in there.pools.values()])
+        for lines in there.pools.values():
+            there.controller.ask(lines[0], "place")  # any call tells a worker what is dead
+        actors = [lines[0].actor for lines in there.pools.values()]
+        kept.append(ray.get([actor.__ray_call__.remote(inside.held) for actor in actors]))
 
     assert kept[1] == kept[2]
     assert sum(kept[2]) <= most

@@ -20,7 +20,7 @@ from programs.grpo import grpo
 from programs.ppo import ppo
 from tests.compiler.test_residency import unrolled
 from tests.runtime import steps
-from tests.runtime.ray import jobs
+from tests.runtime.ray import inside, jobs
 
 
 @fl.program
@@ -93,7 +93,7 @@ def done(model_folder, tokenizer, pools, tmp_path):
         workers = pools(all=gpus, data=1)
         run = jobs.executor(traced.lower(plan.cluster, roles), tokenizer, workers)
         metrics, _ = jobs.run(run, run.cursors(), 3)
-        did = ray.get([line.call("actions", "run") for line in workers["all"]])
+        did = ray.get([line.actor.__ray_call__.remote(inside.actions) for line in workers["all"]])
         folder = tmp_path / "-".join(kinds.values())
         weights = {r: load_file(folder / r / "model.safetensors") for r in run.save(str(folder))}
         return metrics, weights, did, said(plan)
