@@ -25,11 +25,13 @@ Kind = Literal[
     "unanswered",
     "refused",
     "denied",
+    "no_json",
     "unreadable",
     "no_number",
 ]
-"""The last five are of servers: no answer after all attempts; a status that a completion may be to
-blame for, and one that none is; an answer without scores, and a judge's without a number."""
+"""The last six are of servers: no answer after all attempts; a status that a completion may be to
+blame for, and one that none is; an answer that is no JSON after all attempts; one without scores,
+and a judge's without a number."""
 
 LONGEST_TEXT = 500
 """Characters of an exception's or an answer's text that are told."""

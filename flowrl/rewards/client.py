@@ -8,20 +8,20 @@ from urllib.request import getproxies, proxy_bypass
 
 import attrs
 import urllib3
-from urllib3.exceptions import DecodeError, HTTPError, InvalidHeader, NewConnectionError
+from urllib3.exceptions import (
+    HTTPError,
+    InvalidHeader,
+    MaxRetryError,
+    NewConnectionError,
+)
 from urllib3.exceptions import TimeoutError as Late
 from urllib3.util import Retry, Timeout
 
 from flowrl.errors import RewardError
-from flowrl.rewards.call import Fault, Reply, checked, counted, shortened
-from flowrl.rewards.formats import FORMATS, Arguments, Unreadable
+from flowrl.rewards.answers import PASSING, NotJSON, Reader
+from flowrl.rewards.call import Fault, Reply, counted, shortened
+from flowrl.rewards.formats import FORMATS, Arguments
 from flowrl.rewards.server import LONGEST_PAUSE, ServerSpec
-
-PASSING = (408, 429, 502, 503, 504)
-"""Statuses that may be others a moment later."""
-
-OF_A_SAMPLE = (400, 413, 422, 500)
-"""Statuses that one of the completions may be to blame for."""
 
 
 @attrs.frozen
@@ -63,10 +63,11 @@ class Client:
 
     def __init__(self, reward: str, spec: ServerSpec) -> None:
         self.spec = spec
-        self._key = _key(reward, spec)
+        key = _key(reward, spec)
+        self._reader = Reader(spec, key)
         self._headers = {"Content-Type": "application/json", "Accept": "application/json"}
-        if self._key:
-            self._headers["Authorization"] = f"Bearer {self._key}"
+        if key:
+            self._headers["Authorization"] = f"Bearer {key}"
         self._connections = _connections(spec)
         self._retry = _Retry(
             spec.retries,
@@ -102,18 +103,27 @@ class Client:
     def ask(self, message: bytes, count: int) -> Answer:
         """Post a request about `count` completions; whatever comes of it, return an answer."""
         try:
-            response = self._request("POST", self._retry, body=message)
-        except DecodeError as error:
-            text = f"answered what can't be unpacked: {self._reason(error)}"
-            return Answer(Fault("unreadable", text), 0)
-        except HTTPError as error:
-            asked = counted(self.spec.retries + 1, "attempt")
-            text = f"gave no answer in {asked}: {self._reason(error)}"
-            return Answer(Fault("unanswered", text), self.spec.retries)
-        retries = len(response.retries.history) if response.retries else 0
-        if not 200 <= response.status < 300:
-            return Answer(self._fault(response, retries), retries)
-        return Answer(self._scores(response.data, count), retries)
+            return self._answer(message, count, self._retry)
+        except MaxRetryError as error:
+            return Answer(self._given_up(error), self.spec.retries)
+
+    def _answer(self, message: bytes, count: int, retry: Retry) -> Answer:
+        """Post until an answer arrives whole, and with a good status is JSON.
+
+        Raises:
+            MaxRetryError: none did; its reason says what the last attempt came to.
+        """
+        while True:
+            try:
+                response = self._request("POST", retry, body=message)
+                retry = response.retries or retry  # those after statuses that pass are counted
+                retries = len(retry.history)
+                return Answer(self._reader.reply(response, count, retries), retries)
+            except MaxRetryError:
+                raise
+            except HTTPError as error:
+                retry = retry.increment("POST", self.spec.http, error=error)
+            retry.sleep()
 
     def close(self) -> None:
         """Close the connections."""
@@ -127,6 +137,7 @@ class Client:
             retries=retry,
             redirect=False,
             timeout=Timeout(total=self.spec.time_limit),
+            preload_content=False,
             **given,
         )
 
@@ -134,8 +145,6 @@ class Client:
         """Ask for nothing: any answer but a refusal of the key will do."""
         try:
             response = self._request("GET", Retry(0, raise_on_status=False))
-        except DecodeError:
-            return  # it has answered
         except HTTPError as error:
             self.close()
             raise RewardError(
@@ -143,46 +152,29 @@ class Client:
                 f"{self._reason(error)}",
                 hint=f"start it, or fix `http` in [reward.{reward}]",
             ) from None
-        if response.status in (401, 403):
+        with response:
+            fault = self._reader.fault(response, 0) if response.status in (401, 403) else None
+        if fault:
             self.close()
             key = self.spec.api_key_env
             raise RewardError(
-                f"`{self.spec.name}`, the server of the reward `{reward}`, "
-                f"{self._fault(response, 0).text}",
+                f"`{self.spec.name}`, the server of the reward `{reward}`, {fault.text}",
                 hint=f"look at the key in `{key}`" if key else "name a key: `api_key_env`",
             )
 
-    def _fault(self, response: urllib3.BaseHTTPResponse, retries: int) -> Fault:
-        status = " ".join(filter(None, [str(response.status), response.reason]))
-        said = self._said(response.data)
-        again = f" in {counted(retries + 1, 'attempt')}" if response.status in PASSING else ""
-        text = f"answered {status}{again}{f': {said}' if said else ''}"
-        if response.status in PASSING:
-            return Fault("unanswered", text)
-        return Fault("refused" if response.status in OF_A_SAMPLE else "denied", text)
-
-    def _scores(self, data: bytes, count: int) -> Reply:
-        try:
-            answer = json.loads(data)
-        except (ValueError, RecursionError):
-            return Fault("unreadable", f"answered what is no JSON: {self._said(data) or 'nothing'}")
-        try:
-            return checked(FORMATS[self.spec.kind].scores(self.spec, answer), count)
-        except Unreadable as unreadable:
-            return unreadable.fault
+    def _given_up(self, error: MaxRetryError) -> Fault:
+        asked = f"in {counted(self.spec.retries + 1, 'attempt')}"
+        if isinstance(error.reason, NotJSON):
+            text = f"answered {error.reason.status} {asked} with what {error.reason.what}"
+            return Fault("no_json", text)
+        return Fault("unanswered", f"gave no answer {asked}: {self._reason(error)}")
 
     def _reason(self, error: HTTPError) -> str:
         """Return why there was no answer."""
         reason = getattr(error, "reason", None) or error
         if isinstance(reason, Late) and not isinstance(reason, NewConnectionError):
             return f"nothing within {self.spec.time_limit:g} s"
-        return shortened(self._hidden(str(reason.__cause__ or reason)))
-
-    def _said(self, data: bytes) -> str:
-        return shortened(self._hidden(" ".join(data.decode(errors="replace").split())))
-
-    def _hidden(self, text: str) -> str:
-        return text.replace(self._key, "***") if self._key else text
+        return shortened(self._reader.hidden(str(reason.__cause__ or reason)))
 
 
 def _key(reward: str, spec: ServerSpec) -> str:

@@ -13,8 +13,8 @@ from flowrl.runtime.rows.rows import Row
 Policy = Literal["fail", "drop_group", "score_zero"]
 """`on_reward_error` of the run file."""
 
-ALWAYS_FATAL = ("wrong_type", "denied", "unreadable")
-OF_THE_CALL = ("wrong_count", "unanswered", "denied", "unreadable")
+ALWAYS_FATAL = ("wrong_type", "denied", "no_json", "unreadable")
+OF_THE_CALL = ("wrong_count", "unanswered", "denied", "no_json", "unreadable")
 
 ADVICE: Mapping[Kind | Literal["model"], str] = {
     "exception": "fix the function or the row",
@@ -27,6 +27,8 @@ ADVICE: Mapping[Kind | Literal["model"], str] = {
     "lower `concurrency` or `batch`",
     "refused": "fix the row, or what the server accepts",
     "denied": "fix the address, the key or the server",
+    "no_json": "look at what answers there: the server, or what stands before it, such as a proxy "
+    "or a login page",
     "unreadable": "fix `kind`, or what the server answers",
     "no_number": "fix `template` or `pattern`, or let the judge write more",
 }

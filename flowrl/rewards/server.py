@@ -46,9 +46,10 @@ class ServerSpec:
     template; a column may have the question alone.
 
     Transient failures are retried, after growing pauses: a connection that fails or breaks, no
-    answer in time, and the statuses 408, 429, 502, 503 and 504, for which `Retry-After` is obeyed.
-    A request of several completions that is answered 400, 413, 422 or 500 is repeated one
-    completion at a time. Other statuses, and answers that can't be read, end the run.
+    answer in time, the statuses 408, 429, 502, 503 and 504, for which `Retry-After` is obeyed, and
+    a good status with what is no JSON, such as a proxy's page. A request of several completions
+    that is answered 400, 413, 422 or 500 is repeated one completion at a time. Other statuses,
+    redirects too, answers without scores, and what is no JSON to the last attempt end the run.
     """
 
     http: str = attrs.field()

@@ -83,10 +83,19 @@ def test_any_text_arrives_as_it_is(serve, asking, rows):
         lambda: (503, {"Retry-After": 0}, b"busy"),
         lambda: (429, {}, b"slow down"),
         lambda: (502, {}, b""),
+        lambda: (503, {"Content-Encoding": "gzip"}, b"busy"),
+        lambda: (503, {"Content-Length": 10**6}, dying()),
+        lambda: (200, {"Content-Encoding": "gzip"}, {"rewards": [0.0, 1.0]}),
+        lambda: b"<html><title>Starting</title>",
+        lambda: b'{"rewards": [0.0,',
+        lambda: (204, {}, b""),
         lambda: dying(),
         lambda: time.sleep(4.0),
     ],
-    ids=["503", "429", "502", "dies", "slow"],
+    ids=[
+        *("503", "429", "502", "503 packed", "503 broken", "packed", "page", "half", "nothing"),
+        *("dies", "slow"),
+    ],
 )
 def test_what_passes_is_asked_again_and_counted(passing, serve, asking, rows):
     server = serve(lambda body: passing() if len(server.asked) == 1 else lengths(body))
@@ -189,10 +198,53 @@ def test_a_status_that_no_sample_is_to_blame_for_ends_the_run_under_any_policy(
     assert len(server.asked) == 1
 
 
-UNREADABLE = {
+NO_JSON = {
     "html": b"<!doctype html>\n<title>Welcome</title>",
     "empty": b"",
     "latin": "grün".encode("latin-1"),
+    "packed": (200, {"Content-Encoding": "gzip"}, b'{"rewards": [1.0, 2.0]}'),
+}
+
+
+@pytest.mark.parametrize("name", NO_JSON)
+def test_what_is_no_json_to_the_last_attempt_ends_the_run_under_any_policy(
+    name, serve, asking, rows
+):
+    server = serve(lambda body: NO_JSON[name])
+
+    with pytest.raises(RewardError) as caught:
+        score_function(asking(server), "score_zero")(["judge"], rows(2), texts(2), [0, 1], 0, {})
+
+    assert str(caught.value).replace(str(server.server_port), "PORT") == TOLD[name]
+    assert len(server.asked) == 2
+
+
+TOLD = snapshot(
+    {
+        "html": """\
+the reward server `http://127.0.0.1:PORT/score` answered 200 OK in 2 attempts with what is no JSON: <!doctype html> <title>Welcome</title>
+  data.jsonl:1 (row 0), sample 0, step 1, the first of the call
+help: look at what answers there: the server, or what stands before it, such as a proxy or a login page\
+""",
+        "empty": """\
+the reward server `http://127.0.0.1:PORT/score` answered 200 OK in 2 attempts with what is no JSON: nothing
+  data.jsonl:1 (row 0), sample 0, step 1, the first of the call
+help: look at what answers there: the server, or what stands before it, such as a proxy or a login page\
+""",
+        "latin": """\
+the reward server `http://127.0.0.1:PORT/score` answered 200 OK in 2 attempts with what is no JSON: gr�n
+  data.jsonl:1 (row 0), sample 0, step 1, the first of the call
+help: look at what answers there: the server, or what stands before it, such as a proxy or a login page\
+""",
+        "packed": """\
+the reward server `http://127.0.0.1:PORT/score` answered 200 OK in 2 attempts with what can't be unpacked as gzip: {"rewards": [1.0, 2.0]}
+  data.jsonl:1 (row 0), sample 0, step 1, the first of the call
+help: look at what answers there: the server, or what stands before it, such as a proxy or a login page\
+""",
+    }
+)
+
+UNREADABLE = {
     "other key": {"score": [1.0]},
     "number": 3,
     "text": {"rewards": "good"},
@@ -208,28 +260,17 @@ def test_an_answer_without_scores_ends_the_run_under_any_policy(name, serve, ask
         score_function(asking(server), "score_zero")(["judge"], rows(2), texts(2), [0, 1], 0, {})
 
     assert str(caught.value).splitlines()[0].replace(str(server.server_port), "PORT") == SAID[name]
+    assert len(server.asked) == 1
 
 
 SAID = snapshot(
     {
-        "html": "the reward server `http://127.0.0.1:PORT/score` answered what is no JSON: <!doctype html> <title>Welcome</title>",
-        "empty": "the reward server `http://127.0.0.1:PORT/score` answered what is no JSON: nothing",
-        "latin": "the reward server `http://127.0.0.1:PORT/score` answered what is no JSON: gr�n",
         "other key": "the reward server `http://127.0.0.1:PORT/score` answered without `rewards`: {'score': [1.0]}",
         "number": "the reward server `http://127.0.0.1:PORT/score` answered without `rewards`: 3",
         "text": "the reward server `http://127.0.0.1:PORT/score` returned str ('good'), not a list of 2 numbers",
         "texts": "the reward server `http://127.0.0.1:PORT/score` returned str ('0.5') where a number belongs",
     }
 )
-
-
-def test_an_answer_that_cannot_be_unpacked_ends_the_run_under_any_policy(serve, asking, rows):
-    server = serve(lambda body: (200, {"Content-Encoding": "gzip"}, b'{"rewards": [1.0]}'))
-
-    with pytest.raises(RewardError, match="answered what can't be unpacked: Error -3"):
-        score_function(asking(server), "score_zero")(["judge"], rows(1), ["a"], [0], 0, {})
-
-    assert len(server.asked) == 1
 
 
 def test_scores_that_are_no_numbers_and_too_few_fail_as_those_of_a_function(serve, asking, rows):
