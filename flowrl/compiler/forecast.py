@@ -54,7 +54,7 @@ class TaskForecast:
 
 
 @attrs.frozen
-class Edge:
+class EdgeForecast:
     """What goes from one pool to another, or from one layout to another.
 
     Attributes:
@@ -119,7 +119,7 @@ class Forecast:
     """
 
     tasks: tuple[TaskForecast, ...]
-    edges: tuple[Edge, ...]
+    edges: tuple[EdgeForecast, ...]
     memory: tuple[Occupancy, ...]
     seconds: float
     evaluation: Sampled | None = None
@@ -166,7 +166,7 @@ class _Forecaster:
         start, end = timeline.computes[number], timeline.ends[number]
         return TaskForecast(task, pool, str(seated.layout), spent * task.times, start, end)
 
-    def _edge(self, move: Move) -> Edge:
+    def _edge(self, move: Move) -> EdgeForecast:
         before, after = move.node.args[0], move.node.results[0]
         if isinstance(before.type, ModelType) and isinstance(after.type, ModelType):
             role = before.type.role
@@ -179,7 +179,7 @@ class _Forecaster:
             plan, what, layouts, moved = None, str(before.type), ("", ""), move.bytes
             ranks = self.pools[before.pool].ranks, self.pools[after.pool].ranks
             took = crossing_seconds(self.target.machines, moved, *ranks)
-        return Edge(
+        return EdgeForecast(
             name=move.name,
             what=what,
             source=before.pool,

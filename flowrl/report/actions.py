@@ -12,7 +12,7 @@ from flowrl.report.columns import seconds, size, table
 
 
 def residency_lines(plan: Planned) -> Iterator[str]:
-    """Yield what seats do before each op; sizes in brackets are what a GPU has more in use."""
+    """Yield what uses of models do before each op; in brackets, what a GPU has more in use."""
     ops = {task.name: str(task) for task in plan.tasks}
     head = ("before", "times", "what happens", "seconds")
     rows = []
@@ -20,7 +20,8 @@ def residency_lines(plan: Planned) -> Iterator[str]:
         its = list(group)
         took = sum(action.seconds * action.times for action in its)
         rows.append((ops[before], str(its[0].times), "; ".join(map(sentence, its)), seconds(took)))
-    yield from table([head, *rows], right=(1, 3)) if rows else ["no seat makes room for another"]
+    nothing = ["no use of a model makes room for another"]
+    yield from table([head, *rows], right=(1, 3)) if rows else nothing
 
 
 def order_lines(plan: Planned, predicted: Forecast) -> Iterator[str]:

@@ -8,7 +8,7 @@ from flowrl.ir.graph import Graph, Node, Value
 from flowrl.ir.nesting import ENGINE, sources, written_regions
 from flowrl.ir.printer import plain, show
 from flowrl.ir.types import ModelType
-from flowrl.report.shapes import Box, Drawing, Edge, Look, Shape
+from flowrl.report.shapes import Box, Drawing, DrawnEdge, Look, Shape
 
 PLUMBING = ("take", "transfer")
 """Ops that compute nothing: edges run through them."""
@@ -37,7 +37,7 @@ class _Draughtsman:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.top = Box("program", graph.name)
-        self.edges: dict[tuple[str, str], Edge] = {}
+        self.edges: dict[tuple[str, str], DrawnEdge] = {}
         self.ends: dict[Value, tuple[_End, ...]] = {}
         self.numbers: dict[Value, str] = {}
         self.drawn = 0
@@ -138,11 +138,11 @@ class _Draughtsman:
             shape = self._shape(("metrics", *metrics), Look.RESULT, self.top)
             for value in sources:
                 for end in self.ends[value]:
-                    self.edges.setdefault((end.shape, shape.id), Edge())
+                    self.edges.setdefault((end.shape, shape.id), DrawnEdge())
 
     def _connect(self, value: Value, to: str, pool: str) -> None:
         for end in self.ends[value]:
-            edge = self.edges.setdefault((end.shape, to), Edge())
+            edge = self.edges.setdefault((end.shape, to), DrawnEdge())
             edge.values[end.name] = plain(value)
             edge.transfer |= bool(pool) and bool(end.pool) and end.pool != pool
 

@@ -7,7 +7,7 @@ from html import escape
 from flowrl.errors import FlowrlError
 from flowrl.ir.graph import Graph
 from flowrl.report.drawing import draw
-from flowrl.report.shapes import Box, Drawing, Edge, Look, Shape
+from flowrl.report.shapes import Box, Drawing, DrawnEdge, Look, Shape
 
 COLOURS = {
     Look.MODEL: "#cfe2ff",
@@ -104,7 +104,7 @@ def _dot_shape(shape: Shape) -> str:
     return f'{shape.id} [label=<{head}{small}>, fillcolor="{COLOURS[shape.look]}"{form}]'
 
 
-def _dot_edge(ends: tuple[str, str], edge: Edge) -> str:
+def _dot_edge(ends: tuple[str, str], edge: DrawnEdge) -> str:
     label = "\\l".join([*edge.lines(), ""]) if edge.values else ""
     strong = f', color="{TRANSFER}", penwidth=2.5, fontcolor="{TRANSFER}"' if edge.transfer else ""
     return f'  {ends[0]} -> {ends[1]} [label="{label}"{strong}]'

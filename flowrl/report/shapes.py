@@ -44,7 +44,7 @@ class Box:
 
 
 @attrs.define
-class Edge:
+class DrawnEdge:
     """Values that flow from one shape to another."""
 
     values: dict[str, str] = attrs.field(factory=dict)
@@ -69,4 +69,4 @@ class Drawing:
 
     name: str
     box: Box
-    edges: Mapping[tuple[str, str], Edge]
+    edges: Mapping[tuple[str, str], DrawnEdge]

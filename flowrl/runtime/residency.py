@@ -1,4 +1,4 @@
-"""Residency carried out: the seats of a pool that share a device take turns on it."""
+"""Residency carried out: the engines of a pool that share a device take turns on it."""
 
 from functools import partial
 from typing import Any
@@ -13,10 +13,10 @@ from flowrl.ir.plan import Pool
 
 @attrs.frozen
 class Stay:
-    """A seat of the pool.
+    """What an engine is for, and what becomes of it meanwhile.
 
     Attributes:
-        seat: a use of a model, `policy.train`.
+        seat: the use of a model that it serves, `policy.train`.
         residency: what becomes of it while another one works.
     """
 
@@ -28,12 +28,12 @@ class Stay:
 class Room:
     """The engines of a pool in this process, of which one works at a time.
 
-    What a plan's actions say of a step is done here, op by op: the seat that worked last leaves,
+    What a plan's actions say of a step is done here, op by op: the engine that worked last leaves,
     that of the op enters. All ranks of a pool run the same ops, so do so in the same order.
 
     Attributes:
         pool: says what becomes of whom. If of nobody, all stay and nothing is done.
-        stays: the seat of each engine.
+        stays: what each engine is for.
         working: the engine that has the device.
         done: who has done what in this step.
     """
@@ -48,7 +48,7 @@ class Room:
         self.done.clear()
 
     def admit(self, engine: Any, role: str, use: str) -> None:
-        """Let an engine have a seat. If it is one that leaves, it does until its first op.
+        """Take in an engine. One that leaves while others work does so until its first op.
 
         Raises:
             EngineError: it can't leave.

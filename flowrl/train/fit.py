@@ -6,7 +6,7 @@ from statistics import median
 import attrs
 
 from flowrl.compiler.cost.links import slowest
-from flowrl.compiler.forecast import Edge, Forecast, TaskForecast, forecast
+from flowrl.compiler.forecast import EdgeForecast, Forecast, TaskForecast, forecast
 from flowrl.compiler.planning import Planned
 from flowrl.compiler.target import Lengths, Profile
 from flowrl.compiler.target.profile import Key
@@ -109,7 +109,7 @@ def _gpu(planned: Planned, each: TaskForecast) -> str:
     return slowest(planned.target.machines, planned.found.seated(each.task.seat).ranks).name
 
 
-def _target(planned: Planned, edge: Edge) -> str:
+def _target(planned: Planned, edge: EdgeForecast) -> str:
     """Return the kind of GPU that weights go to."""
     ranks = next(pool.ranks for pool in planned.cluster.pools if pool.name == edge.target)
     return slowest(planned.target.machines, ranks).name

@@ -275,7 +275,7 @@ def test_a_residency_that_no_placement_can_keep():
         plan_text(example("grpo"), (*settings("8xH100", None), pool))
 
     assert str(refused.value) == snapshot("""\
-`policy.train` has the residency `drop`, but no other seat trains its weights, so nothing would bring them back
+`policy.train` has the residency `drop`, but no other use of `policy` trains the weights, so nothing would bring them back
   --set cluster.pools.all={roles=['policy', 'reference', 'data', 'reward'], residencies={'policy.train'='drop'}}
 help: let it be `resident`, or go to host memory with `offload`\
 """)

@@ -5,7 +5,7 @@ from math import ceil, inf
 
 import attrs
 
-from flowrl.compiler.forecast import Edge, Forecast
+from flowrl.compiler.forecast import EdgeForecast, Forecast
 from flowrl.compiler.tasks import loop_of
 from flowrl.errors import ProgramError
 from flowrl.ir.plan import MOST_PENDING
@@ -37,7 +37,7 @@ class Backlog:
         values: at most so many at once.
     """
 
-    edge: Edge
+    edge: EdgeForecast
     values: int
 
     @property
@@ -84,14 +84,14 @@ def _calls(predicted: Forecast) -> Counter[str]:
     return calls
 
 
-def _most(edge: Edge, calls: int, limits: Limits) -> float:
+def _most(edge: EdgeForecast, calls: int, limits: Limits) -> float:
     """Return the most values of an edge that are on their way at once."""
     pending = inf if limits.pending is None else ceil((limits.pending + 1) / calls)
     steps = inf if limits.steps is None else limits.steps * ceil(edge.times)
     return min(pending, steps)
 
 
-def _unbounded(edge: Edge) -> ProgramError:
+def _unbounded(edge: EdgeForecast) -> ProgramError:
     return ProgramError(
         f"nothing bounds what is on its way from pool `{edge.source}` to pool `{edge.target}`: "
         f"the one may run ahead of the other by any number of steps",

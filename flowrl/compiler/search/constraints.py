@@ -78,8 +78,8 @@ class Constraints:
         pools = sorted(set(self.pools.values()))
         for name in sorted({*self.gpus, *self.kinds} - set(pools)):
             raise RunFileError(
-                f"the pool `{name}` has GPUs, but no seat{nearest(name, pools)}",
-                hint="place a seat there, or leave its size to the search",
+                f"the pool `{name}` has GPUs, but no model{nearest(name, pools)}",
+                hint="place a use of a model there, or leave its size to the search",
             )
         for seat in sorted(self.named - set(seats), key=str):
             known = [str(its) for its in seats]
@@ -91,8 +91,8 @@ class Constraints:
         for seat, residency in self.residencies.items():
             if residency in ("drop", "alias") and (seat.use == "train" or seat.role not in trained):
                 raise RunFileError(
-                    f"`{seat}` has the residency `{residency}`, but no other seat trains its "
-                    "weights, so nothing would bring them back",
+                    f"`{seat}` has the residency `{residency}`, but no other use of "
+                    f"`{seat.role}` trains the weights, so nothing would bring them back",
                     hint="let it be `resident`, or go to host memory with `offload`",
                 )
 

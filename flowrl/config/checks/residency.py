@@ -27,8 +27,8 @@ def check_residencies(run: RunFile, graph: Graph, cluster: Cluster) -> None:
             residency = cluster.residency_of(role, use)
             if residency in ANEW and (use == "train" or "train" not in its.kinds):
                 raise RunFileError(
-                    f"`{role}.{use}` has the residency `{residency}`, but no other seat trains its "
-                    "weights, so nothing would bring them back",
+                    f"`{role}.{use}` has the residency `{residency}`, but no other use of "
+                    f"`{role}` trains the weights, so nothing would bring them back",
                     where=_key(run, cluster.pool_of(role, use), role, use),
                     hint="let it be `resident`, or go to host memory with `offload`",
                 )

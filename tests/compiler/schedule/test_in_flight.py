@@ -5,14 +5,14 @@ import pytest
 from inline_snapshot import snapshot
 
 from flowrl.compiler.cost.spent import Spent
-from flowrl.compiler.forecast import Edge, Forecast, TaskForecast
+from flowrl.compiler.forecast import EdgeForecast, Forecast, TaskForecast
 from flowrl.compiler.schedule import Limits, backlogs
 from flowrl.compiler.target import Lengths
 from flowrl.compiler.tasks import Seat, Task
 from flowrl.errors import ProgramError
 
 TOKEN = Lengths.of(1)
-EDGE = Edge(
+EDGE = EdgeForecast(
     name="%9/%0",
     what="f32[prompt, sample]",
     source="train",

@@ -182,15 +182,15 @@ help: the program uses policy.generate, reward.score, critic.score, reference.sc
 """)
 
 
-def test_a_pool_with_a_size_but_no_seat_is_refused():
+def test_a_pool_with_a_size_but_no_model_is_refused():
     constraints = Constraints(pools={TRAIN: "train"}, gpus={"trian": 2})
 
     with pytest.raises(RunFileError) as error:
         search(PPO, target("8xA10", "qwen2.5-0.5b"), constraints)
 
     assert str(error.value) == snapshot("""\
-the pool `trian` has GPUs, but no seat (did you mean `train`?)
-help: place a seat there, or leave its size to the search\
+the pool `trian` has GPUs, but no model (did you mean `train`?)
+help: place a use of a model there, or leave its size to the search\
 """)
 
 

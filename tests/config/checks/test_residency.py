@@ -41,7 +41,7 @@ def checked(run):
     "residencies",
     ['{ policy = "drop", "policy.train" = "offload", reference = "offload" }', "{}"],
 )
-def test_weights_that_are_let_go_and_trained_in_another_seat_come_again(residencies, load):
+def test_weights_that_are_let_go_and_trained_in_another_use_come_again(residencies, load):
     checked(load(POOL.replace("{residencies}", residencies)))
 
 
@@ -50,7 +50,7 @@ def test_weights_that_nothing_brings_again_are_not_let_go(load):
         checked(load(POOL.replace("{residencies}", '{ reference = "drop" }')))
 
     assert str(error.value) == snapshot("""\
-`reference.score` has the residency `drop`, but no other seat trains its weights, so nothing would bring them back
+`reference.score` has the residency `drop`, but no other use of `reference` trains the weights, so nothing would bring them back
   run.toml:23
    23 | residencies = { reference = "drop" }
                         ^^^^^^^^^
