@@ -16,7 +16,7 @@ FILES = {
     ".arrow": arrow_rows,
 }
 """What reads a file, by its suffix."""
-HUB_NAME = re.compile(r"(?P<name>[\w.-]+/[\w.-]+)(:(?P<split>[\w.\[\]:%+-]+))?")
+HUB_NAME = re.compile(r"(?P<name>[\w-][\w.-]*/[\w.-]+)(:(?P<split>[\w.\[\]:%+-]+))?")
 
 
 def names_files(source: str) -> bool:

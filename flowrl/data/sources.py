@@ -6,12 +6,12 @@ from typing import Any
 
 import attrs
 
-from flowrl.data.files import FILES, HUB_NAME, file_rows, names_files
+from flowrl.data.files import FILES, HUB_NAME, file_rows, files_of, names_files
 from flowrl.data.query import split_query
 from flowrl.data.reasoning import TASK, task_rows
 from flowrl.data.record import Found, Record, RowError
 from flowrl.data.tables import hub_rows, saved_rows
-from flowrl.data.user import PYTHON_NAME, user_rows
+from flowrl.data.user import PYTHON_NAME, python_file, user_rows
 from flowrl.errors import DataError
 
 
@@ -40,13 +40,28 @@ class Source:
         Raises:
             DataError: the source does not exist or cannot be read at all.
         """
-        for number, (where, columns) in enumerate(self._found()):
+        for number, (where, columns) in enumerate(self.found()):
             if isinstance(columns, RowError):
                 yield columns
             else:
                 yield Record(number, where, columns)
 
-    def _found(self) -> Found:
+    def lacks(self) -> str:
+        """Return which file or folder that the name is of isn't there; "" if none is missing."""
+        if python := PYTHON_NAME.fullmatch(self.name):
+            is_here = python_file(self.name, self.folder).is_file()
+            return "" if is_here else f"file `{python['path']}`"
+        if names_files(self.name):
+            return "" if files_of(self.name, self.folder) else f"file `{self.name}`"
+        named = ":" in self.name or HUB_NAME.fullmatch(self.name)  # of a task, or on the hub
+        return "" if named or self._path.is_dir() else f"folder `{self.name}`"
+
+    def found(self) -> Found:
+        """Return the rows, of which none is read before it is asked for.
+
+        Raises:
+            DataError: the source does not exist, or takes no such options.
+        """
         if self.name.startswith(TASK):
             return task_rows(self.name.removeprefix(TASK), self.options)
         if PYTHON_NAME.fullmatch(self.name):
@@ -54,10 +69,9 @@ class Source:
         if names_files(self.name):
             self._refuse(options=self.options, split=self.split)
             return file_rows(self.name, self.folder)
-        path = self.folder / Path(self.name).expanduser()
-        if path.is_dir():
+        if self._path.is_dir():
             self._refuse(options=self.options)
-            return saved_rows(path, self.name, self.split)
+            return saved_rows(self._path, self.name, self.split)
         if hub := HUB_NAME.fullmatch(self.name):
             return hub_rows(hub["name"], hub["split"] or self.split, self.options)
         raise DataError(
@@ -66,6 +80,10 @@ class Source:
             hint=f"write a path or glob of {', '.join(FILES)} files, a folder saved by `datasets`, "
             "a name on the hub (org/name), reasoning_gym:TASK, or path.py:name",
         )
+
+    @property
+    def _path(self) -> Path:
+        return self.folder / Path(self.name).expanduser()
 
     def _refuse(self, **keys: object) -> None:
         """Refuse keys that this kind of source does not read."""

@@ -5,30 +5,41 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flowrl.data.record import Found, RowError
 from flowrl.errors import DataError, nearest
-from flowrl.runtime.rows.rows import Row
 from flowrl.user_file import import_file, locating
 
-Sampler = Callable[[Sequence[Row], int, int], Iterable[int]]
+if TYPE_CHECKING:
+    from flowrl.runtime.rows.rows import Row  # torch takes seconds
+
+Sampler = Callable[[Sequence["Row"], int, int], Iterable[int]]
 """A user's order: (rows, epoch, seed) -> indices of rows."""
 
 PYTHON_NAME = re.compile(r"(?P<path>.+\.py):(?P<attribute>\w+)")
 
 
 def user_rows(name: str, options: Mapping[str, Any], folder: Path) -> Found:
-    """Yield the rows of an iterable or a sequence, or of what a function returns.
+    """Return the rows of an iterable or a sequence, or of what a function returns.
+
+    The function is called when the first row is asked for.
 
     Raises:
         DataError: there is no such file or name, the options don't fit, or its code raises.
     """
     found = load(name, folder)
-    if options and not callable(found):
+    if callable(found):
+        with locating(python_file(name, folder), DataError):
+            _check_options(found, name, options)
+    elif options:
         raise DataError("this is not a function, so it takes no `options`", where=name)
-    with locating(_file(name, folder), DataError):
-        rows = _call(found, name, options) if callable(found) else found
+    return _rows(found, name, options, folder)
+
+
+def _rows(found: Any, name: str, options: Mapping[str, Any], folder: Path) -> Found:
+    with locating(python_file(name, folder), DataError):
+        rows = found(**options) if callable(found) else found
         for number, row in enumerate(_iterate(rows, name), start=1):
             where = f"{name}:{number}"
             if isinstance(row, Mapping):
@@ -46,8 +57,8 @@ def user_sampler(name: str, folder: Path) -> Sampler:
     """
     sampler = load(name, folder)
 
-    def order(rows: Sequence[Row], epoch: int, seed: int) -> list[int]:
-        with locating(_file(name, folder), DataError):
+    def order(rows: "Sequence[Row]", epoch: int, seed: int) -> list[int]:
+        with locating(python_file(name, folder), DataError):
             return list(sampler(rows, epoch, seed))
 
     return order
@@ -59,7 +70,7 @@ def load(name: str, folder: Path) -> Any:
     Raises:
         DataError: there is no such file or name, or running the file raises.
     """
-    path, attribute = _file(name, folder), name.rpartition(":")[2]
+    path, attribute = python_file(name, folder), name.rpartition(":")[2]
     if not path.is_file():
         raise DataError(f"there is no file {path}", where=name)
     with locating(path, DataError):
@@ -74,7 +85,12 @@ def load(name: str, folder: Path) -> Any:
     return getattr(module, attribute)
 
 
-def _file(name: str, folder: Path) -> Path:
+def python_file(name: str, folder: Path) -> Path:
+    """Return the file of `path.py:name`; a relative path starts in `folder`.
+
+    Raises:
+        DataError: it is no such name.
+    """
     match = PYTHON_NAME.fullmatch(name)
     if match is None:
         raise DataError("expected `path.py:name`", where=name)
@@ -88,15 +104,14 @@ def _is_own(key: str, value: Any, module: ModuleType) -> bool:
     return public and made_in == module.__name__
 
 
-def _call(function: Any, name: str, options: Mapping[str, Any]) -> Any:
-    """Call it; arguments that do not fit are an error before the call."""
+def _check_options(function: Any, name: str, options: Mapping[str, Any]) -> None:
+    """Refuse arguments that do not fit, before the call."""
     signature = inspect.signature(function)
     try:
         signature.bind(**options)
     except TypeError as error:
         problem = f"`options` do not fit {function.__name__}{signature}: {error}"
         raise DataError(problem, where=name) from error
-    return function(**options)
 
 
 def _iterate(found: Any, name: str) -> Iterator[Any]:

@@ -1,4 +1,4 @@
-"""What is said of models and tasks that a run file names, before anything is loaded."""
+"""What is said of a run file, its program and its tasks, before anything is loaded."""
 
 import pytest
 from inline_snapshot import snapshot
@@ -6,40 +6,6 @@ from inline_snapshot import snapshot
 from flowrl.config.programs import builtin_programs, load_program
 from flowrl.ir.program import Kind
 from tests.test_cli import RUN, run_file, told  # noqa: F401
-
-
-def test_check_says_which_model_folders_are_not_there(told, run_file, tmp_path):  # noqa: F811
-    (tmp_path / "train.jsonl").touch()
-    file = run_file()
-    paths = "models.policy.path=gpt", "models.reference.path=./nowhere"
-    hub = "models.policy.path=org/name", "models.reference.path=gpt"
-    unread = "models.reference.path=./nowhere", "program.kl_coef=0"
-
-    code, out, _ = told("check", file, "--set", paths[0], "--set", paths[1])
-    assert (code, out.splitlines()[-1]) == snapshot(
-        (0, "`models.reference.path`: there is no folder `./nowhere` here; a run needs it.")
-    )
-    assert "no folder" not in told("check", file, "--set", hub[0], "--set", hub[1])[1]
-    assert "no folder" not in told("check", file, "--set", unread[0], "--set", unread[1])[1]
-
-
-def test_check_says_which_files_of_rows_are_not_there(told, run_file, tmp_path):  # noqa: F811
-    file = run_file('[eval.data]\nsource = "heldout/*.parquet"\n')
-
-    missing = told("check", file)[1].splitlines()
-    (tmp_path / "train.jsonl").touch()
-    (tmp_path / "heldout").mkdir()
-    (tmp_path / "heldout" / "a.parquet").touch()
-
-    assert [line for line in missing if "no file" in line] == snapshot(
-        [
-            "`data.source`: there is no file `train.jsonl` here; a run needs it.",
-            "`eval.data.source`: there is no file `heldout/*.parquet` here; a run needs it.",
-        ]
-    )
-    assert "no file" not in told("check", file)[1]
-    assert "no file `b*`" in told("check", file, "--set", "data.source=b*")[1]
-    assert "no file" not in told("check", file, "--set", "data.source=reward.py:exact?n=3")[1]
 
 
 def test_check_finds_a_task_that_is_not_there(told, run_file):  # noqa: F811

@@ -1,0 +1,98 @@
+"""Folders, files and functions that a run file names, looked up before anything is loaded.
+
+What isn't here may be where the run is: a sentence says so. What is here and wrong is an error.
+"""
+
+from collections.abc import Iterator, Mapping
+from importlib.util import find_spec
+
+from flowrl.config.placement.used import judges_of
+from flowrl.config.run_file import RunFile
+from flowrl.data.reasoning import TASK
+from flowrl.data.sources import Source
+from flowrl.data.spec import DataSpec
+from flowrl.data.tokenizer import HUB_NAME
+from flowrl.errors import DataError, RewardError
+from flowrl.ir.graph import Graph
+from flowrl.ops.uses import uses_of
+from flowrl.rewards.resolve import resolve
+from flowrl.rewards.spec import RewardSpec
+
+
+def check_models(run: RunFile, graph: Graph) -> Iterator[str]:
+    """Check the models' folders; yield a sentence for each that is odd, or that isn't here.
+
+    Raises:
+        FlowrlError: a folder that is here is not of such a model; see `check_folders`.
+    """
+    read = (*uses_of(graph), *judges_of(run, graph))
+    paths = {role: run.roles[role].path for role in read}
+    here = {role for role, path in paths.items() if run.resolve(path).exists()}
+    if here:
+        from flowrl.train.folders import check_folders  # transformers takes seconds
+
+        yield from check_folders(run, graph)
+    for role, path in paths.items():
+        is_path = ("/" in path or "." in path) and not HUB_NAME.fullmatch(path)
+        if is_path and role not in here:
+            yield _needed(run.model_key(role), f"folder `{path}`")
+
+
+def check_sources(run: RunFile, specs: Mapping[str, DataSpec]) -> Iterator[str]:
+    """Check data sources as far as no row is read; yield a sentence for each that isn't here.
+
+    Args:
+        run: the run file.
+        specs: what it says of data, by dotted key.
+
+    Raises:
+        DataError: a file of Python hasn't the name or raises, or a source doesn't take its options.
+    """
+    folder = run.resolve(".")
+    for key, spec in specs.items():
+        source = Source.parse(spec.source, spec.options, spec.split, folder)
+        if lacks := source.lacks():
+            yield _needed(f"{key}.source", lacks)
+            continue
+        try:
+            source.found()
+        except DataError as error:
+            told, where = f"`{key}.source`: {error.problem}", run.where(f"{key}.source")
+            if not isinstance(error.__cause__, FileNotFoundError):
+                raise error.told(told, where=where, made=[error.where]) from error
+            yield f"{told}; a run needs it."  # importing reads a file, which may be elsewhere
+
+
+def check_functions(run: RunFile) -> Iterator[str]:
+    """Import the functions of rewards; yield a sentence for each whose package isn't here.
+
+    Raises:
+        RewardError: there is no such file, module or function, or importing it fails.
+    """
+    for name in run.reward.functions:
+        if name in run.reward.servers or name in run.reward.models:
+            continue
+        spec = run.structure(RewardSpec, f"reward.{name}")
+        for function in spec.functions.values():
+            if not isinstance(function, str) or function.startswith(TASK):
+                continue
+            if package := _absent(function):
+                yield _needed(f"reward.{name}", f"package `{package}`")
+                continue
+            try:
+                resolve(function, spec.options, run.resolve("."))
+            except RewardError as error:
+                where = run.where(f"reward.{name}")
+                raise error.told(where=where, made=[error.where]) from error
+
+
+def _absent(function: str) -> str:
+    """Return the package of a `package.module:name` that isn't installed; "" if it is, or none."""
+    source = function.rpartition(":")[0]
+    package = source.partition(".")[0]
+    named = package.isidentifier() and not source.endswith(".py")
+    return package if named and find_spec(package) is None else ""
+
+
+def _needed(key: str, what: str) -> str:
+    return f"`{key}`: there is no {what} here; a run needs it."

@@ -1,0 +1,169 @@
+"""What is said of folders, files and functions that a run file names, before anything is loaded."""
+
+import sys
+
+import pytest
+from inline_snapshot import snapshot
+
+from tests.test_cli import run_file, told  # noqa: F401
+
+ROWS = """
+def rows(count, level="easy"):
+    raise RuntimeError("no row is read")
+
+ROWS = [{"prompt": "a"}]
+"""
+
+
+def test_check_says_which_model_folders_are_not_there(told, run_file, tmp_path):  # noqa: F811
+    (tmp_path / "train.jsonl").touch()
+    file = run_file()
+    paths = "models.policy.path=gpt", "models.reference.path=./nowhere"
+    hub = "models.policy.path=org/name", "models.reference.path=gpt"
+    unread = "models.reference.path=./nowhere", "program.kl_coef=0"
+
+    code, out, _ = told("check", file, "--set", paths[0], "--set", paths[1])
+    assert (code, out.splitlines()[-1]) == snapshot(
+        (0, "`models.reference.path`: there is no folder `./nowhere` here; a run needs it.")
+    )
+    assert "no folder" not in told("check", file, "--set", hub[0], "--set", hub[1])[1]
+    assert "no folder" not in told("check", file, "--set", unread[0], "--set", unread[1])[1]
+
+
+def test_check_says_which_files_of_rows_are_not_there(told, run_file, tmp_path):  # noqa: F811
+    file = run_file('[eval.data]\nsource = "heldout/*.parquet"\n')
+
+    missing = told("check", file)[1].splitlines()
+    (tmp_path / "train.jsonl").touch()
+    (tmp_path / "heldout").mkdir()
+    (tmp_path / "heldout" / "a.parquet").touch()
+
+    assert [line for line in missing if "no file" in line] == snapshot(
+        [
+            "`data.source`: there is no file `train.jsonl` here; a run needs it.",
+            "`eval.data.source`: there is no file `heldout/*.parquet` here; a run needs it.",
+        ]
+    )
+    assert "no file" not in told("check", file)[1]
+    assert "no file `b*`" in told("check", file, "--set", "data.source=b*")[1]
+
+
+def test_check_says_which_sources_of_no_file_are_not_there(told, run_file, tmp_path):  # noqa: F811
+    file = run_file()
+    (tmp_path / "here").mkdir()
+
+    def said(source):
+        lines = told("check", file, "--set", f"data.source={source}")[1].splitlines()
+        return [line for line in lines if "data.source" in line]
+
+    assert said("saved") + said("./saved") + said("none.py:rows") == snapshot(
+        [
+            "`data.source`: there is no folder `saved` here; a run needs it.",
+            "`data.source`: there is no folder `./saved` here; a run needs it.",
+            "`data.source`: there is no file `none.py` here; a run needs it.",
+        ]
+    )
+    assert said("here") + said("org/name") + said("org/name:train") == []
+
+
+def test_check_reads_no_row_of_a_function(told, run_file, tmp_path):  # noqa: F811
+    (tmp_path / "mine.py").write_text(ROWS)
+    file = run_file()
+
+    def found(source):
+        return told("check", file, "--set", f"data.source=mine.py:{source}")
+
+    assert found("rows?count=3")[0] == found("ROWS")[0] == 0
+    assert found("row")[2] == snapshot("""\
+error: `data.source`: mine.py has no `row` (did you mean `rows`?)
+  --set data.source=mine.py:row
+mine.py:row
+help: it has rows, ROWS
+""")
+    assert found("rows?level=hard")[2] == snapshot("""\
+error: `data.source`: `options` do not fit rows(count, level='easy'): missing a required argument: 'count'
+  --set data.source=mine.py:rows?level=hard
+mine.py:rows
+""")
+    assert found("ROWS?count=3")[2] == snapshot("""\
+error: `data.source`: this is not a function, so it takes no `options`
+  --set data.source=mine.py:ROWS?count=3
+mine.py:ROWS
+""")
+
+
+def test_check_refuses_a_source_that_is_of_no_kind(told, run_file):  # noqa: F811
+    assert told("check", run_file(), "--set", "data.source=mine:rows")[2] == snapshot("""\
+error: `data.source`: there is no such data source
+  --set data.source=mine:rows
+mine:rows
+help: write a path or glob of .jsonl, .csv, .parquet, .arrow files, a folder saved by `datasets`, a name on the hub (org/name), reasoning_gym:TASK, or path.py:name
+""")
+
+
+def test_check_names_the_line_of_a_source_that_cannot_be_imported(told, run_file, tmp_path):  # noqa: F811
+    (tmp_path / "mine.py").write_text("ROWS = [1 / 0]\n")
+    (tmp_path / "late.py").write_text("ROWS = open('elsewhere.jsonl')\n")
+    file = run_file()
+
+    assert told("check", file, "--set", "data.source=mine.py:ROWS")[2] == snapshot("""\
+error: `data.source`: running mine.py raised ZeroDivisionError: division by zero
+  --set data.source=mine.py:ROWS
+  mine.py:1
+    1 | ROWS = [1 / 0]
+                ^^^^^
+""")
+    code, out, _ = told("check", file, "--set", "data.source=late.py:ROWS")
+    assert (code, out.splitlines()[-1]) == snapshot(
+        (
+            0,
+            "`data.source`: running late.py raised FileNotFoundError: [Errno 2] No such file or directory: 'elsewhere.jsonl'; a run needs it.",
+        )
+    )
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """A package of rewards that is installed."""
+    (tmp_path / "graders").mkdir()
+    (tmp_path / "graders" / "maths.py").write_text("def exact(completions): ...\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield
+    for name in ("graders", "graders.maths"):
+        sys.modules.pop(name, None)
+
+
+@pytest.mark.usefixtures("package")
+def test_check_finds_what_a_package_of_rewards_does_not_have(told, run_file):  # noqa: F811
+    file = run_file()
+
+    def found(function):
+        return told("check", file, "--set", f"reward.reward={function}")
+
+    assert found("graders.maths:exact")[0] == 0
+    assert found("graders.maths:exactly")[2] == snapshot("""\
+error: `graders.maths` has no function `exactly` (did you mean `exact`?)
+  --set reward.reward=graders.maths:exactly
+help: it has `exact`
+""")
+    assert found("graders.physics:exact")[2] == snapshot("""\
+error: there is no module `graders.physics` for the reward function's `graders.physics`
+  --set reward.reward=graders.physics:exact
+help: install it, or name a file: `path.py:name`
+""")
+    assert found("graders/maths:exact")[2] == snapshot("""\
+error: there is no module `graders/maths` for the reward function's `graders/maths`
+  --set reward.reward=graders/maths:exact
+help: install it, or name a file: `path.py:name`
+""")
+
+
+def test_check_says_which_packages_of_rewards_are_not_there(told, run_file):  # noqa: F811
+    file, several = run_file(), "{maths = 'nowhere.maths:exact', code = 'reward.py:exact'}"
+
+    code, out, _ = told("check", file, "--set", f"reward.reward={{function={several}}}")
+
+    assert (code, out.splitlines()[-1]) == snapshot(
+        (0, "`reward.reward`: there is no package `nowhere` here; a run needs it.")
+    )
+    assert told("check", file, "--set", "reward.reward=nowhere.maths:exact")[1] == out
