@@ -18,6 +18,7 @@ from flowrl.ops.uses import tokenizing_role
 from flowrl.runtime.executor import Executor, LocalExecutor
 from flowrl.runtime.host import Handle, Host, Resident
 from flowrl.runtime.local import RoleSetup, borrow_models, load_models, pin_threads
+from flowrl.runtime.said import heard
 from flowrl.stages import Lowered
 from flowrl.train.opening import EVALUATION, DataOpening, OpenRewards, RewardOpening
 from flowrl.train.prepare import load_tokenizers, lower, role_setup
@@ -152,7 +153,8 @@ def eval_checkpoint(
         say(data.sentence())
         pin_threads(run.engines.threads)
         host = Host()
-        load_models(lowered.graph, lowered.models, tokenizers, host)
+        with heard(say):
+            load_models(lowered.graph, lowered.models, tokenizers, host)
         metrics = open_evaluation(
             run,
             lowered=lowered,

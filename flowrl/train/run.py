@@ -16,6 +16,7 @@ from flowrl.errors import EngineError, FlowrlError
 from flowrl.ir.program import Kind
 from flowrl.runtime.executor import Step
 from flowrl.runtime.graph.carry import Carry
+from flowrl.runtime.said import heard
 from flowrl.stages import Lowered
 from flowrl.train.checkpoint import save_checkpoint
 from flowrl.train.executors import Opened, opened
@@ -48,7 +49,7 @@ def run_file(path: str, sets: tuple[str, ...] = ()) -> Path:
             load is found before.
     """
     run = load_run_file(path, sets)
-    with progress(run.train.steps, run.log.console) as show:
+    with progress(run.train.steps, run.log.console) as show, heard(show.note):
         lowered = lower(run)
         show.note(checked_batches(run, lowered.graph))
         traced = lowered.traced

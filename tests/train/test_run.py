@@ -99,6 +99,14 @@ def test_one_run_file_runs_every_program_of_prompts(folder, capsys, program):
     ]
 
 
+def test_a_run_says_by_which_attention_its_models_are_run(folder, capsys):
+    folder.run("grpo", "train.steps=1")
+
+    said = capsys.readouterr().out
+    assert said.count("policy: attention: sdpa (transformers), padded rows\n") == 1
+    assert said.count("reference: attention: sdpa (transformers), padded rows\n") == 1
+
+
 def untimed(record):
     return {name: value for name, value in record.items() if not name.startswith("seconds")}
 

@@ -1,5 +1,6 @@
 """The Ray executor: runs the steps of a plan on pools of Ray's workers."""
 
+import logging
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -22,6 +23,8 @@ from flowrl.runtime.pools.pools import Pools
 from flowrl.runtime.ranks.edges import Edge, ends_name, group_name
 from flowrl.runtime.ranks.ranks import Ranks
 from flowrl.runtime.ranks.way import Leg
+
+log = logging.getLogger(__name__)
 
 
 class RayExecutor(PoolExecutor):
@@ -75,7 +78,7 @@ class RayExecutor(PoolExecutor):
         return self.controller.ask(line, "open_data", job.name, job.data, columns)  # type: ignore[no-any-return]
 
     def load(self, rows_per_step: int) -> None:
-        """Load the models; each step gets so many rows of each data input.
+        """Load the models, and log what workers do; each step gets so many rows of each data input.
 
         Raises:
             EngineError: a model can't be loaded.
@@ -84,13 +87,17 @@ class RayExecutor(PoolExecutor):
         if job.loan is None:  # else they have joined
             self._join()
         plan, functions, legs = job.plan.to_json(), _packed(self.functions), self._legs()
-        alike = {"plan": plan, "functions": functions, **job.terms}
+        alike, asked = {"plan": plan, "functions": functions, **job.terms}, []
         for pool, lines in self.pools.items():
             for line in lines:
                 setup = Setup(pool=pool, legs=legs[line], **alike)
                 lead = line in self.controller.holders[pool]
-                self.controller.tell(line, (), "load", job.name, setup, lead, again=True)
+                told = job.name, setup, lead
+                asked.append(self.controller.tell(line, (), "load", *told, again=True))
         self.controller.instructions.settle()
+        said = (line for reply in asked for line in self.controller.instructions.replies.get(reply))
+        for line in dict.fromkeys(said):
+            log.info(line)
 
     def _join(self) -> None:
         """Have all workers find each other, if any of them run or move a model together."""

@@ -28,6 +28,7 @@ from flowrl.runtime.ranks.member import Member
 from flowrl.runtime.ranks.ranks import ALONE, Ranks
 from flowrl.runtime.rows.rows import Cursor, fields
 from flowrl.runtime.rows.shares import send_list, shares
+from flowrl.runtime.said import heard
 
 
 class Worker:
@@ -102,12 +103,18 @@ class Worker:
         self.cursors |= {(plan, name): data.cursor() for name, data in opened.items()}
         return [(data.rows, data.sentence()) for data in opened.values()]
 
-    def load(self, plan: str, setup: Setup, lead: bool) -> None:
-        """Load this worker's part of a plan, under a name; `lead` has the pool's values."""
+    def load(self, plan: str, setup: Setup, lead: bool) -> list[str]:
+        """Load this worker's part of a plan, under a name; return what was logged meanwhile.
+
+        `lead` has the pool's values.
+        """
+        said: list[str] = []
         score = self.rewards.score(plan) if self.rewards else None
         member = Member(setup.pool, lead, self.groups)
         lender = self.parts[setup.loan.plan].host if setup.loan else None
-        self.parts[plan] = load_part(setup, member, score, lender)
+        with heard(said.append):
+            self.parts[plan] = load_part(setup, member, score, lender)
+        return said
 
     def model(self, plan: str, role: str, name: str, result: int) -> None:
         """Keep the model of a role as a value, under the role's name in the plan that reads it."""

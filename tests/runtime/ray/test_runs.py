@@ -57,9 +57,12 @@ def test_a_run_whose_models_take_turns_on_a_device_is_one_where_all_stay(heldout
 @pytest.mark.parametrize(
     ("program", "ranks"), [("grpo", RANKS), ("dpo", RANKS), ("grpo", REPLICAS)]
 )
-def test_a_run_whose_trainer_has_several_ranks_is_that_of_one_process(program, ranks, heldout):
+def test_a_run_whose_trainer_has_several_ranks_is_that_of_one_process(
+    program, ranks, heldout, capsys
+):
     sets = ("models.policy.dtype=float64", "models.reference.dtype=float64")
     there = heldout.run(program, *sets, added=HELD_OUT + ranks, reward=SCORED)
+    assert capsys.readouterr().out.count("policy: attention: ") == 1
 
     here = heldout.run(
         program,
@@ -94,6 +97,7 @@ def test_progress_shows_the_pools(heldout, capsys):
     assert "pool train: policy.train; pid\n" in printed
     assert "pool rollout: policy.generate; pid, pid\n" in printed
     assert "pool data: data, reward; pid\n" in printed
+    assert printed.count("policy: attention: sdpa (transformers), padded rows\n") == 1
     assert re.search(r"step 3/3 .*(train|rollout|data)/\w+ \d", printed)
 
 
