@@ -16,7 +16,7 @@ from flowrl.ir.program import Program, Trace
 if TYPE_CHECKING:
     from flowrl.runtime.executor import LocalExecutor
     from flowrl.runtime.host import ScoreFunction
-    from flowrl.runtime.local import RoleSetup
+    from flowrl.runtime.role_setup import RoleSetup
 
 
 @attrs.frozen(eq=False)
@@ -90,13 +90,13 @@ class Lowered:
         """
         from flowrl.runtime.executor import LocalExecutor
         from flowrl.runtime.host import Host
-        from flowrl.runtime.local import load_models, pin_threads
+        from flowrl.runtime.loading import Loader, pin_threads
         from flowrl.runtime.model.comparison import Comparison
 
         pin_threads(threads)
         comparison = Comparison(check_every)
         host = Host(seed=seed, score=score, drop_failed=drop_failed, comparison=comparison)
-        load_models(self.graph, self.models, tokenizers or {}, host)
+        Loader(self.graph, self.models, tokenizers or {}, host).load()
         executor = LocalExecutor(self.graph, self.traced.inputs, host, rows_per_step)
         return Compiled(self, executor)
 

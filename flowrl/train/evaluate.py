@@ -17,7 +17,8 @@ from flowrl.errors import RunFileError
 from flowrl.ops.uses import tokenizing_role
 from flowrl.runtime.executor import Executor, LocalExecutor
 from flowrl.runtime.host import Handle, Host, Resident
-from flowrl.runtime.local import RoleSetup, borrow_models, load_models, pin_threads
+from flowrl.runtime.loading import Loader, pin_threads
+from flowrl.runtime.role_setup import RoleSetup
 from flowrl.runtime.said import heard
 from flowrl.stages import Lowered
 from flowrl.train.opening import EVALUATION, DataOpening, OpenRewards, RewardOpening
@@ -75,7 +76,7 @@ def open_evaluation(
     host = Host(
         score=rewards.score(EVALUATION), drop_failed=run.reward.drops_failed, seed=seed_of(run)
     )
-    borrow_models(lowered.graph, lowered.models, tokenizers, host, training, {POLICY: role})
+    Loader(lowered.graph, lowered.models, tokenizers, host).borrow(training, {POLICY: role})
 
     def models() -> Mapping[str, Handle]:
         now = training.models[role]
@@ -154,7 +155,7 @@ def eval_checkpoint(
         pin_threads(run.engines.threads)
         host = Host()
         with heard(say):
-            load_models(lowered.graph, lowered.models, tokenizers, host)
+            Loader(lowered.graph, lowered.models, tokenizers, host).load()
         metrics = open_evaluation(
             run,
             lowered=lowered,

@@ -22,10 +22,10 @@ from flowrl.ir.layout import Layout
 from flowrl.ops.uses import uses_of
 from flowrl.runtime.engine import Sampling
 from flowrl.runtime.graph.reading import check_tokenizers
-from flowrl.runtime.local import RoleSetup
 from flowrl.runtime.model.lora import Lora
 from flowrl.runtime.model.models import ModelSpec
 from flowrl.runtime.ranks.ranks import Fsdp2
+from flowrl.runtime.role_setup import RoleSetup
 from flowrl.runtime.training.schedule import TrainerOptions
 from flowrl.stages import Lowered
 from flowrl.train.reasoning_tasks import check_tasks

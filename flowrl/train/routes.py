@@ -8,10 +8,10 @@ from flowrl.compiler.reshard import plan_reshard
 from flowrl.config.placement.shapes import shape_at
 from flowrl.config.placement.widths import BYTES
 from flowrl.runtime.known_engines import FACTS
-from flowrl.runtime.local import RoleSetup
 from flowrl.runtime.pools.job import Routes
 from flowrl.runtime.ranks.edges import Edge
 from flowrl.runtime.ranks.way import Leg
+from flowrl.runtime.role_setup import RoleSetup
 from flowrl.train.checks import checks_of
 from flowrl.train.moves import move_of
 

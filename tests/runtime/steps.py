@@ -10,8 +10,9 @@ from flowrl.functional.ragged import Ragged
 from flowrl.runtime.engine import Completion, Sampling
 from flowrl.runtime.executor import LocalExecutor
 from flowrl.runtime.host import Host, Scores
-from flowrl.runtime.local import RoleSetup, load_models
+from flowrl.runtime.loading import Loader
 from flowrl.runtime.model.models import ModelSpec
+from flowrl.runtime.role_setup import RoleSetup
 from flowrl.runtime.rows.rows import ExampleBatch, PairBatch, PromptBatch, Row
 from flowrl.runtime.training.schedule import TrainerOptions
 
@@ -111,7 +112,7 @@ def executor(
     """Return what runs a traced program: lowered, or the graph given."""
     graph = traced.lower().graph if graph is None else graph
     made = Host(score=score, **host)
-    load_models(graph, roles, dict.fromkeys(roles, tokenizer), made)
+    Loader(graph, roles, dict.fromkeys(roles, tokenizer), made).load()
     if generator is not None:
         made.generators = dict.fromkeys(roles, generator)
     return LocalExecutor(graph, traced.inputs, made, rows)

@@ -6,7 +6,7 @@ from inline_snapshot import snapshot
 from flowrl.compiler.forecast import forecast
 from flowrl.config.run_file import load_run_file
 from flowrl.runtime.host import Host
-from flowrl.runtime.local import load_models
+from flowrl.runtime.loading import Loader
 from flowrl.train.predict import planned_as
 from flowrl.train.prepare import load_tokenizers, lower
 from tests.train.conftest import PROGRAMS
@@ -72,7 +72,7 @@ def test_a_mean_of_weights_is_predicted_to_take_what_its_engine_holds(folder, pr
     )
 
     took, host = memory_of(planned)["reference.train"], Host()
-    load_models(lowered.graph, lowered.models, load_tokenizers(lowered), host)
+    Loader(lowered.graph, lowered.models, load_tokenizers(lowered), host).load()
 
     engine = host.models["reference"].engine
     assert not hasattr(engine, "optimizer")

@@ -11,9 +11,9 @@ from flowrl.ir.program import Input
 from flowrl.ops.move import Reshard
 from flowrl.ops.uses import uses_of
 from flowrl.runtime.host import ScoreFunction
-from flowrl.runtime.local import RoleSetup
 from flowrl.runtime.ranks.edges import Edge, layout_of
 from flowrl.runtime.ranks.way import Leg
+from flowrl.runtime.role_setup import RoleSetup
 from flowrl.runtime.rows.rows import Cursor
 
 

@@ -13,7 +13,7 @@ from flowrl.runtime.graph.interpret import Interpreter
 from flowrl.runtime.graph.reported import reported
 from flowrl.runtime.graph.segments import Segment, inner_graphs, segments
 from flowrl.runtime.host import Handle, Host, Resident, ScoreFunction
-from flowrl.runtime.local import borrow_models, load_models, pin_threads
+from flowrl.runtime.loading import Loader, pin_threads
 from flowrl.runtime.measures import Measures
 from flowrl.runtime.model.comparison import Comparison
 from flowrl.runtime.model.models import DTYPES
@@ -97,12 +97,12 @@ def load_part(
     graph = given.graph(cloudpickle.loads(setup.functions))
     pool = next(pool for pool in given.pools if pool.name == setup.pool)
     host = Host(seed=setup.seed, score=score, drop_failed=setup.drop_failed)
+    loader = Loader(graph, setup.roles, setup.tokenizers, host, member)
     if setup.loan and lender:
-        lent = {setup.loan.name: setup.loan.role}
-        borrow_models(graph, setup.roles, setup.tokenizers, host, lender, lent, member)
+        loader.borrow(lender, {setup.loan.name: setup.loan.role})
     else:
         host.room, host.comparison = Room(pool), Comparison(setup.check_every)
-        load_models(graph, setup.roles, setup.tokenizers, host, member)
+        loader.load()
     walked = tuple(tuple(segments(inner)) for inner in inner_graphs(graph))
     ways = {edge: _way(edge, setup, member) for edge in sorted(setup.legs, key=str)}
     return Part(walked, Interpreter(host, Measures(graph), reported(graph)), member.ranks, ways)

@@ -15,13 +15,13 @@ class Member:
     """A process among those that run a graph, by which it has its part of it.
 
     Attributes:
-        pool: that of this pool.
+        pool: that of this pool; empty in a process that runs all of the graph, alone.
         lead: whether it has the pool's values.
         groups: its places among workers that do something together, by name; see `Group`.
     """
 
-    pool: str
-    lead: bool
+    pool: str = ""
+    lead: bool = True
     groups: Mapping[str, Ranks] = attrs.field(factory=dict)
 
     @property
@@ -31,14 +31,18 @@ class Member:
 
     def replica(self, uses: Uses) -> Ranks:
         """Return it and those that sample from a model together."""
-        nodes = (node for node in uses.sampling if node.pool == self.pool)
+        nodes = (node for node in uses.sampling if self._has(node.pool))
         layout = layout_of(next(nodes).args[0])
         return self.groups.get(group_name(self.pool, layout), ALONE)
 
     def keeps(self, model: Value) -> bool:
         """Whether a model lives here between steps."""
-        return self.lead and model.pool == self.pool
+        return self.lead and self._has(model.pool)
 
     def samples(self, uses: Uses) -> bool:
         """Whether a role is sampled from here."""
-        return any(node.pool == self.pool for node in uses.sampling)
+        return any(self._has(node.pool) for node in uses.sampling)
+
+    def _has(self, pool: str) -> bool:
+        """Whether what is placed in a pool is done here."""
+        return self.pool in ("", pool)

@@ -10,7 +10,7 @@ from flowrl import ops
 from flowrl.runtime.engines.torch import TorchTrainer
 from flowrl.runtime.engines.torch_scorer import TorchScorer
 from flowrl.runtime.host import Host
-from flowrl.runtime.local import load_models
+from flowrl.runtime.loading import Loader
 from flowrl.runtime.model.models import ModelSpec
 from tests.runtime.families import FAMILIES, HEADS, KEYS, SIZES, model_of
 from tests.runtime.steps import role
@@ -77,11 +77,10 @@ def followed(policy: fl.Model, reference: fl.Model, slow: fl.Model, data: fl.Exa
 
 def test_only_what_never_learns_is_narrow(model_folder):
     lowered, host = fl.trace(followed).lower(), Host()
-    roles = ("policy", "reference", "slow")
+    how = role(model_folder("llama"), dtype="bfloat16")
+    roles = dict.fromkeys(("policy", "reference", "slow"), how)
 
-    load_models(
-        lowered.graph, {r: role(model_folder("llama"), dtype="bfloat16") for r in roles}, {}, host
-    )
+    Loader(lowered.graph, roles, {}, host).load()
 
     held = {name: widths(model.engine) for name, model in host.models.items()}
     assert held == {

@@ -62,10 +62,10 @@ def test_a_reward_head_beside_another_is_refused():
 
     assert str(error.value) == snapshot("""\
 `policy` is read as lm and reward: only lm and value heads share a model
-  test_local.py:24
+  test_loading.py:24
    24 |     _, rewards = ops.score(policy, ops.generate(policy, prompts))
                                            ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
-  test_local.py:24
+  test_loading.py:24
    24 |     _, rewards = ops.score(policy, ops.generate(policy, prompts))
                          ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
 help: make them two models of the program\
