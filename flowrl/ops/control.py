@@ -135,6 +135,8 @@ class SampleUntil(ControlOp):
     number: int = attrs.field(default=0, repr=False)
     capacity: int = 0
     carried: int = attrs.field(default=0, repr=False)
+    scored: tuple[tuple[str, int], ...] = attrs.field(default=(), repr=False)
+    """The rewards f32[prompt, sample] among what `draw` returns: name, and place after `keep`."""
     effect = True
     first = 0
 

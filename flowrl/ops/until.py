@@ -80,14 +80,17 @@ def sample_until(
     number = builder.number("draw")
     source = _data_input(builder, prompts)
     left = carried_rows("sample_until", surplus, trees[0]) if surplus and capacity else []
+    made, tree = flatten(trees[0])
+    places = _places(scored, made)
+    told = tuple((name, place) for name, place in places if len(made[place].axes) == 2)
     op = SampleUntil(
-        graph, source, rounds, shortfall, batch, rest, groups, number, capacity, len(left)
+        graph, source, rounds, shortfall, batch, rest, groups, number, capacity, len(left), told
     )
     results = bind(op, *left, *leaves, *captured)
     middle = len(results) // 2
-    _report(builder, scored, flatten(trees[0])[0], results)
+    for name, place in places:
+        builder.report(name, results[place])
     builder.follow(results)
-    tree = flatten(trees[0])[1]
     first, others, drawn = tree(results[:middle]), tree(results[middle:-1]), results[-1]
     if surplus is None:
         return first, others, drawn
@@ -105,17 +108,14 @@ def _check_surplus(surplus: Any, capacity: Any) -> None:
         )
 
 
-def _report(
-    builder: GraphBuilder,
-    scored: Mapping[str, Value],
-    drawn: Sequence[Value],
-    batch: Sequence[Value],
-) -> None:
-    """Report the rewards that `draw` scored and returned, as the batch has them."""
-    for name, rewards in scored.items():
-        for value, kept in zip(drawn, batch, strict=False):
-            if value is rewards:
-                builder.report(name, kept)
+def _places(scored: Mapping[str, Value], made: Sequence[Value]) -> list[tuple[str, int]]:
+    """Return the rewards that `draw` scored and returned: names, and places in what it made."""
+    return [
+        (name, place)
+        for name, rewards in scored.items()
+        for place, value in enumerate(made)
+        if value is rewards
+    ]
 
 
 def _data_input(builder: GraphBuilder, prompts: Prompts) -> str:

@@ -149,6 +149,10 @@ class SimulatedLine(Line):
             return int(self.world.rng.random() < 0.5)
         return self.values.get(value, Size()).count
 
+    def do_words(self, function: Callable[[Any], str], value: int) -> str:
+        """Return none: nothing is known of what is in a value."""
+        return ""
+
     def do_numbers(self, ids: Sequence[int]) -> list[float]:
         """Return scalars, which have no size."""
         return [0.0] * len(ids)

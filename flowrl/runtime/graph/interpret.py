@@ -81,6 +81,14 @@ class Interpreter:
         """Return a number about a value."""
         return function(value)
 
+    def words(self, function: Callable[[Any], str], value: Any) -> str:
+        """Return a few words about a value."""
+        return function(value)
+
+    def place(self, node: Node) -> str:
+        """Return the lines of the user's source that made a node."""
+        return node.loc.excerpt()
+
     def draw(self, source: str, count: int) -> dict[str, Any]:
         """Return the fields of the next rows of a data input, by name.
 

@@ -5,11 +5,11 @@ from typing import Any
 
 import torch
 
-from flowrl.errors import EngineError
 from flowrl.ir.graph import Node, Op
 from flowrl.ops import control
 from flowrl.runtime.graph import machine
 from flowrl.runtime.graph.machine import Machine
+from flowrl.runtime.graph.shortfall import shortfall
 from flowrl.runtime.host import Path
 from flowrl.runtime.rows import selection
 
@@ -56,6 +56,7 @@ def sample_until(it: Machine, node: Node, args: list[Any], path: Path) -> Sequen
     given = dict(zip(names, args, strict=False))
     outer = args[len(names) :]
     rounds: list[list[Any]] = [left] if left else []
+    scored: dict[str, list[Any]] = {name: [] for name, _ in op.scored}
     before = found = it.number(selection.count, left[0]) if left else 0
     wanted, drawn = op.groups or it.number(len, given["prompts.rows"]), 0
     for number in range(op.rounds):
@@ -64,13 +65,18 @@ def sample_until(it: Machine, node: Node, args: list[Any], path: Path) -> Sequen
         drawn += it.number(len, given["prompts.rows"])
         inputs = [given[name] for name in names]
         keep, *leaves = it.run(op.draw, [*inputs, *outer], (*path, op.number, number))
+        for name, place in op.scored:
+            scored[name].append(leaves[place])
         kept = it.call(selection.select, keep, axes[0])
         pairs = zip(leaves, axes[1:], strict=True)
         rounds.append([it.call(machine.chosen, x, kept, of) for x, of in pairs])
         found += it.number(machine.kept, kept)
         if found >= wanted:
             break
-    _check_shortfall(op, wanted, found, before, drawn)
+    if found < wanted and op.shortfall == "error":
+        there = f"{before} left over and " if before else ""
+        there += f"{found - before} of {drawn} prompts kept in {op.rounds} rounds"
+        raise shortfall(it, node, f"{wanted} groups wanted, {there}", scored)
     columns = [it.call(machine.joined, *parts) for parts in zip(*rounds, strict=True)]
     batch = min(found, wanted)
     rest = max(batch, found - op.capacity) if left else batch
@@ -79,18 +85,6 @@ def sample_until(it: Machine, node: Node, args: list[Any], path: Path) -> Sequen
         for part in ((0, batch), (rest, found))
     ]
     return (*split[0], *split[1], torch.tensor(drawn))
-
-
-def _check_shortfall(
-    op: control.SampleUntil, wanted: int, found: int, before: int, drawn: int
-) -> None:
-    if found < wanted and op.shortfall == "error":
-        left = f"{before} left over and " if before else ""
-        raise EngineError(
-            f"{wanted} groups wanted, {left}{found - before} of {drawn} prompts kept in "
-            f"{op.rounds} rounds",
-            hint="draw more rounds or prompts, keep more, or go on with fewer: shortfall='accept'",
-        )
 
 
 CONTROL: Mapping[type[Op], Callable[[Machine, Node, list[Any], Path], Sequence[Any]]] = {

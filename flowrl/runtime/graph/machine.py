@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from flowrl.functional.ragged import Ragged
-from flowrl.ir.graph import Graph
+from flowrl.ir.graph import Graph, Node
 from flowrl.ir.types import Axis
 from flowrl.runtime.host import Path
 from flowrl.runtime.rows import selection
@@ -30,6 +30,14 @@ class Machine(Protocol):
 
     def number(self, function: Callable[[Any], int], value: Any) -> int:
         """Return a number about a value: control flow decides by nothing else."""
+        ...
+
+    def words(self, function: Callable[[Any], str], value: Any) -> str:
+        """Return a few words about a value, for an error."""
+        ...
+
+    def place(self, node: Node) -> str:
+        """Return the lines of the user's source that made a node, for an error."""
         ...
 
     def draw(self, source: str, count: int) -> dict[str, Any]:

@@ -139,6 +139,16 @@ class Controller:
             return function(value)
         return int(self.ask(value.lines[0], "number", function, value.id))
 
+    def words(self, function: Callable[[Any], str], value: Any) -> str:
+        """Wait for a few words about a value."""
+        if not isinstance(value, Held):
+            return function(value)
+        return str(self.ask(value.lines[0], "words", function, value.id))
+
+    def place(self, node: Node) -> str:
+        """Return the lines of the user's source that made a node."""
+        return self.instructions.source[node].loc.excerpt()
+
     def draw(self, source: str, count: int) -> dict[str, Any]:
         """Return the fields of the next prompts of a data input."""
         return self.rows(source, count, "prompts", PROMPTS)

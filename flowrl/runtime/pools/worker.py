@@ -158,6 +158,10 @@ class Worker:
         """Return a number about a value."""
         return function(self.values[value])
 
+    def words(self, function: Callable[[Any], str], value: int) -> str:
+        """Return a few words about a value."""
+        return function(self.values[value])
+
     def numbers(self, ids: Sequence[int]) -> list[float]:
         """Return scalars."""
         return [float(self.values[number]) for number in ids]

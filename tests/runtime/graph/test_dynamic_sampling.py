@@ -165,5 +165,5 @@ def test_a_shortfall_counts_the_groups_left_over(model_folder, tokenizer):
         followed(model_folder, tokenizer, 2, only_at_first, groups=3, rounds=2)
 
     assert error.value.problem == snapshot(
-        "sample_until: 3 groups wanted, 1 left over and 0 of 8 prompts kept in 2 rounds"
+        "sample_until: 3 groups wanted, 1 left over and 0 of 8 prompts kept in 2 rounds; all samples have the same `reward` in 100% of the groups: 0.1 in 100%"
     )

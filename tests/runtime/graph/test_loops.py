@@ -294,8 +294,8 @@ def test_sample_until_stops_the_run_if_groups_are_missing(sampled):
     assert "(rollouts, rewards), (_, spare), drawn = ops.sample_until(" in error.value.where
     assert [error.value.problem, error.value.hint] == snapshot(
         [
-            "sample_until: 3 groups wanted, 1 of 4 prompts kept in 2 rounds",
-            "draw more rounds or prompts, keep more, or go on with fewer: shortfall='accept'",
+            "sample_until: 3 groups wanted, 1 of 4 prompts kept in 2 rounds; all samples have the same `reward` in 100% of the groups: 0 (the lowest) in 75%, 2 (the highest) in 25%",
+            "if all are right the task is too easy for the policy, if all are wrong too hard, or the reward misreads them: take other prompts; or draw more rounds or prompts, keep more, or go on with fewer: shortfall='accept'",
         ]
     )
 

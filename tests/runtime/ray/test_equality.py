@@ -5,6 +5,7 @@ import pytest
 import flowrl as fl
 from flowrl import ops
 from flowrl.compiler.cluster import Cluster, Pool
+from flowrl.errors import EngineError
 from programs.grpo import grpo
 from programs.ppo import ppo
 from tests.runtime import steps
@@ -187,3 +188,23 @@ def test_values_after_samples_that_were_cut_off_are_those_of_one_process(local, 
 
     jobs.assert_equal(local(cut_off), there)
     assert there[0][-1]["bootstrap"] != 0
+
+
+@fl.program
+def unfilled(policy: fl.Model, prompts: fl.Prompts):
+    draw = lambda prompts: ops.score("reward", ops.generate(policy, prompts, n=2))
+    keep = lambda drawn: ops.has_signal(drawn[1] * 0.0)
+    (rollouts, _), _, _ = ops.sample_until(draw, keep, prompts, groups=3, rounds=2)
+    return ops.update(policy, lambda new: ops.token_mean(-new.logprobs, rollouts.mask), rollouts)
+
+
+def test_a_batch_that_cannot_be_filled_is_told_as_in_one_process(local, on_ray):
+    told = []
+    for run in (lambda: local(unfilled), lambda: on_ray(unfilled, SPLITS["sampling apart"])):
+        with pytest.raises(EngineError) as error:
+            run()
+        told.append(str(error.value))
+
+    assert told[0] == told[1]
+    assert "all samples have the same `reward` in " in told[0]
+    assert "prompts, groups=3, rounds=2)" in told[0]
