@@ -43,9 +43,9 @@ def _run_file(given: str, sets: Sequence[str]) -> list[str]:
     run = load_run_file(given, sets)
     traced = trace_run(run)
     graph = simplify(traced.graph, Cluster())
+    check_run(run, graph, traced.program.inputs)
     seen: dict[str, Graph] = {}
     compile_graph(traced.graph, cluster_of(run, graph), seen.__setitem__)
-    check_run(run, graph, traced.program.inputs)
     keys = [*check_inputs(run, traced.inputs).values(), *(["eval.data"] if run.eval else [])]
     specs = {key: run.structure(DataSpec, key) for key in keys}
     for name in run.reward.servers:

@@ -39,10 +39,10 @@ def lower(run: RunFile) -> Lowered:
     """
     traced = trace_run(run)
     read = simplify(traced.graph, Cluster())
+    check_run(run, read, traced.program.inputs)
+    check_tasks(run)
     cluster = cluster_of(run, read)
     lowered = traced.lower(cluster, {role: role_setup(run, read, role) for role in run.roles})
-    check_run(run, lowered.graph, traced.program.inputs)
-    check_tasks(run)
     _check_kernels(run, lowered)
     return attrs.evolve(lowered, models=_sharing(run, lowered))
 

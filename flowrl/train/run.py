@@ -6,8 +6,10 @@ from pathlib import Path
 
 import attrs
 
+from flowrl.compiler.cluster import Cluster
 from flowrl.compiler.findings import findings
 from flowrl.compiler.planning import Planned
+from flowrl.compiler.simplify import simplify
 from flowrl.compiler.target.profile import PROFILE
 from flowrl.config.checks.batches import checked_batches
 from flowrl.config.checks.inert import inert_keys
@@ -57,7 +59,8 @@ def run_file(path: str, sets: tuple[str, ...] = ()) -> Path:
             traced.program, traced.hyperparameters, traced.sampling, traced.reward_models
         )
         odd = check_folders(run, lowered.graph)
-        for finding in [*inert_keys(run, lowered.graph), *odd, *found]:
+        inert = inert_keys(run, simplify(traced.graph, Cluster()))
+        for finding in [*inert, *odd, *found]:
             show.note(finding)
         planned = planned_as(run, lowered, show.note)
         with opened(run, lowered, show.note) as ready:

@@ -90,6 +90,16 @@ def test_check_says_what_is_not_loaded(folder):
     )
 
 
+def test_a_run_says_of_a_base_what_check_says(folder, capsys):
+    shard = "engines.reference.train.shard=fsdp2"
+    said = checked(folder.write(added=LORA), (shard,)).splitlines()
+
+    folder.run("grpo", "train.steps=1", shard, added=LORA)
+
+    (told,) = [line for line in said if "shard" in line]
+    assert told in capsys.readouterr().out.splitlines()
+
+
 def test_a_run_on_machines_is_predicted_op_by_op(folder):
     folder.run("grpo", "cluster.machines=1xH100", "train.steps=1", added=LORA)
 

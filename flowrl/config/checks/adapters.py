@@ -11,17 +11,17 @@ from flowrl.ops.uses import uses_of
 
 
 def check_adapters(run: RunFile, graph: Graph, cluster: Cluster) -> None:
-    """Refuse adapters of what the program has and doesn't train, or averages with another model.
+    """Refuse adapters of what the program reads and doesn't train, or averages with another model.
 
     And of what an engine samples from on a GPU in a dtype that it has no kernels of adapters for.
 
     Raises:
         RunFileError: naming the key, and the line that averages.
     """
-    uses, known = uses_of(graph), {name for name, _ in graph.inputs}
-    for role in (role for role in run.adapted if role in known):
+    uses = uses_of(graph)
+    for role in (role for role in run.adapted if role in uses):
         where = run.where(f"models.{role}.lora")
-        if role not in uses or not uses[role].trains:
+        if not uses[role].trains:
             raise RunFileError(
                 f"`{role}` has an adapter to train, but the program doesn't update it",
                 where=where,

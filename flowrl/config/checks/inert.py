@@ -18,6 +18,7 @@ UNUSED = {
     "generate": "the program doesn't sample from `{}`",
 }
 """What is said of a use that a model doesn't have."""
+UNREAD = "the program never reads `{}`"
 
 
 def inert_keys(run: RunFile, graph: Graph) -> list[str]:
@@ -27,8 +28,9 @@ def inert_keys(run: RunFile, graph: Graph) -> list[str]:
         run: the run file.
         graph: the program's, simplified.
     """
-    found = [*_optimizers(run, graph), *_generators(run, graph), *_rewards(run, graph)]
-    found += [*_offloads(run, graph), *_shards(run), *_seats(run, graph), *_pools(run, graph)]
+    found = [*_adapters(run, graph), *_optimizers(run, graph), *_generators(run, graph)]
+    found += [*_rewards(run, graph), *_offloads(run, graph), *_shards(run, graph)]
+    found += [*_seats(run, graph), *_pools(run, graph)]
     return [*_unknown_models(run, graph), *_said(run, found), *_set_aside(run, graph)]
 
 
@@ -52,6 +54,13 @@ def _unknown_models(run: RunFile, graph: Graph) -> Iterator[str]:
 def _said(run: RunFile, found: Iterable[tuple[KeyPath, str]]) -> Iterator[str]:
     for path, why in found:
         yield f"[{dotted(path)}] changes nothing: {why} ({_place(run, path)})."
+
+
+def _adapters(run: RunFile, graph: Graph) -> Iterator[tuple[KeyPath, str]]:
+    read = _read(run, graph)
+    for role in run.adapted:
+        if role not in read:
+            yield ("models", role, "lora"), UNREAD.format(role)
 
 
 def _optimizers(run: RunFile, graph: Graph) -> Iterator[tuple[KeyPath, str]]:
@@ -84,10 +93,13 @@ def _offloads(run: RunFile, graph: Graph) -> Iterator[tuple[KeyPath, str]]:
             yield ("engines", role, "train", "offload"), f"the program doesn't update `{role}`"
 
 
-def _shards(run: RunFile) -> Iterator[tuple[KeyPath, str]]:
+def _shards(run: RunFile, graph: Graph) -> Iterator[tuple[KeyPath, str]]:
+    read = _read(run, graph)
     for role in run.engines.divided:
         pool = run.cluster.home(role)
-        if run.cluster.executor == "local":
+        if role not in read:
+            why = UNREAD.format(role)
+        elif run.cluster.executor == "local":
             why = ONE_PROCESS
         elif run.cluster.pool(pool).workers == 1:
             why = f"pool `{pool}` has one worker"
@@ -100,6 +112,7 @@ def _shards(run: RunFile) -> Iterator[tuple[KeyPath, str]]:
 
 def _seats(run: RunFile, graph: Graph) -> Iterator[tuple[KeyPath, str]]:
     """Yield layouts and residencies of uses that models don't have."""
+    read = _read(run, graph)
     evaluated = {"generate"} if run.eval is not None else set()
     kinds = {role: its.kinds | evaluated for role, its in uses_of(graph).items()}
     for pool, spec in run.cluster.pools.items():
@@ -107,7 +120,9 @@ def _seats(run: RunFile, graph: Graph) -> Iterator[tuple[KeyPath, str]]:
             for name in names:
                 role, _, use = name.partition(".")
                 served = {use, "score"} if use == "train" else {use}  # it scores as it trains
-                if use and not served & kinds.get(role, set()):
+                if role not in read:
+                    yield ("cluster", "pools", pool, table, name), UNREAD.format(role)
+                elif use and not served & kinds.get(role, set()):
                     yield ("cluster", "pools", pool, table, name), UNUSED[use].format(role)
 
 
@@ -133,6 +148,11 @@ def _set_aside(run: RunFile, graph: Graph) -> Iterator[str]:
             path = ("cluster", "pools", pool.name, "gpus")
             why = f"no model that the program runs lives there ({_place(run, path)})"
             yield f"[{dotted(path)}] sets GPUs aside for data and rewards alone: {why}."
+
+
+def _read(run: RunFile, graph: Graph) -> set[str]:
+    """Return the roles that a run reads."""
+    return {role for role, _ in used(run, graph)}
 
 
 def _roles(graph: Graph, kind: type[ModelOp]) -> set[str]:

@@ -7,6 +7,7 @@ from flowrl.compiler.groups import check_groups
 from flowrl.config.checks.adapters import check_adapters
 from flowrl.config.checks.batches import checked_batches
 from flowrl.config.checks.layouts import check_layouts, check_machines
+from flowrl.config.checks.ranks import check_ranks
 from flowrl.config.checks.residency import check_aliases, check_residencies
 from flowrl.config.checks.sampling import check_sampled
 from flowrl.config.placement.cluster import cluster_of
@@ -39,15 +40,16 @@ def check_run(run: RunFile, graph: Graph, inputs: tuple[Input, ...]) -> None:
 
     Raises:
         RunFileError: a model, a reward or a data input is missing or unknown, a model has another
-            head than is read, or an adapter that isn't trained, pools have more GPUs than the
-            machines, drop weights that nothing brings again, or lay out a model that doesn't
-            divide so, a step doesn't divide into minibatches, or an engine can't sample as it is
-            asked to.
+            head than is read, or an adapter that isn't trained, pools can't divide a model over
+            their workers, have more GPUs than the machines, drop weights that nothing brings
+            again, or lay out a model that doesn't divide so, a step doesn't divide into
+            minibatches, or an engine can't sample as it is asked to.
         ProgramError: advantages are taken within groups of one sample.
     """
     roles = [spec.name for spec in inputs if spec.kind is Kind.MODEL]
     read = models_read(graph)
     run.check_models([role for role in roles if role in read], roles)
+    check_ranks(run, graph)
     cluster = cluster_of(run, graph)
     check_machines(run, cluster)
     check_layouts(run, graph)

@@ -7,7 +7,6 @@ from flowrl.config.rules.engines import engines_fit
 from flowrl.config.rules.evaluation import evaluation_fits
 from flowrl.config.rules.optimizers import optimizers_fit
 from flowrl.config.rules.pools import pools_fit
-from flowrl.config.rules.ranks import ranks_fit
 from flowrl.config.rules.rewards import rewards_fit
 from flowrl.config.rules.roles import roles_fit
 from flowrl.config.rules.workload import workload_fits
@@ -21,7 +20,6 @@ RULES = (
     workload_fits,
     roles_fit,
     pools_fit,
-    ranks_fit,
     evaluation_fits,
     rewards_fit,
 )

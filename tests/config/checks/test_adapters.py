@@ -3,6 +3,8 @@
 import pytest
 from inline_snapshot import snapshot
 
+from flowrl.compiler.cluster import Cluster
+from flowrl.compiler.simplify import simplify
 from flowrl.config.checks.program import check_run
 from flowrl.config.traced import trace_run
 from flowrl.errors import RunFileError
@@ -13,7 +15,7 @@ LORA = "[models.policy.lora]\nrank = 4\n"
 
 def checked(run):
     traced = trace_run(run)
-    check_run(run, traced.graph, traced.program.inputs)
+    check_run(run, simplify(traced.graph, Cluster()), traced.program.inputs)
 
 
 def test_an_adapter_that_nothing_trains_is_refused(load):
@@ -29,10 +31,12 @@ help: leave the table out\
 """)
 
 
-def test_an_adapter_of_a_model_that_the_program_does_not_have_is_left_alone(load):
+def test_an_adapter_of_a_model_that_nothing_reads_is_left_alone(load):
     critic = "[models.critic]\npath = 'model'\n[models.critic.lora]\n"
+    text = GRPO.replace("exact =", "reward =")
 
-    checked(load(critic, text=GRPO.replace("exact =", "reward =")))
+    checked(load(critic, text=text))
+    checked(load("[models.reference.lora]\n", "program.kl_coef=0", text=text))
 
 
 def test_an_adapter_in_a_dtype_that_the_engine_has_no_kernels_for(load):

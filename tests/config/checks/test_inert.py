@@ -2,6 +2,8 @@
 
 from inline_snapshot import snapshot
 
+from flowrl.compiler.cluster import Cluster
+from flowrl.compiler.simplify import simplify
 from flowrl.config.checks.inert import inert_keys
 from flowrl.config.traced import trace_run
 from flowrl.stages import Traced
@@ -37,7 +39,7 @@ workers = 2
 def said(run):
     traced = trace_run(run)
     assert isinstance(traced, Traced)
-    return inert_keys(run, traced.graph)
+    return inert_keys(run, simplify(traced.graph, Cluster()))
 
 
 def test_tables_that_no_op_reads_are_said_with_their_line(load):
@@ -100,6 +102,28 @@ def test_moments_of_a_model_that_is_not_trained_are_said(load):
         ]
     )
     assert not any("engines" in line for line in said(load(text.format("policy"))))
+
+
+def test_settings_of_models_that_nothing_reads_are_said_once(load):
+    text = (
+        "[models.critic]\npath = 'model'\n[models.critic.lora]\n"
+        "[engines.reference.train]\nshard = 'fsdp2'\n"
+        "[cluster]\nexecutor = 'ray'\n"
+        "[cluster.pools.main]\nroles = ['policy', 'reference']\nworkers = 2\n"
+        "layouts = {'reference.train' = 'fsdp2'}\nresidencies = {reference = 'offload'}\n"
+    )
+    grpo = GRPO.replace("exact =", "reward =")
+
+    assert said(load(text, "program.kl_coef=0", text=grpo)) == snapshot(
+        [
+            "`critic` is never read and never loaded: `grpo` has no such model (run.toml:20).",
+            "[models.critic.lora] changes nothing: the program never reads `critic` (run.toml:22).",
+            "[engines.reference.train.shard] changes nothing: the program never reads `reference` (run.toml:24).",
+            "[cluster.pools.main.layouts.reference.train] changes nothing: the program never reads `reference` (run.toml:30).",
+            "[cluster.pools.main.residencies.reference] changes nothing: the program never reads `reference` (run.toml:31).",
+        ]
+    )
+    assert not any("reference" in line for line in said(load(text, text=grpo)))
 
 
 def test_layouts_and_residencies_of_uses_that_models_do_not_have_are_said(load):

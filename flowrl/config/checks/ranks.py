@@ -1,30 +1,44 @@
-"""What a run file says of ranks: workers that run one model together."""
+"""What a run file says of ranks: workers that run one model of its program together."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from flowrl.compiler.cluster import OTHER_ROLES
+from flowrl.config.placement.used import used
+from flowrl.config.run_file import RunFile
 from flowrl.config.tables.cluster import PoolSpec
 from flowrl.config.tables.schema import Tables
 from flowrl.config.toml.structure import KeyPath, Problem
 from flowrl.errors import RunFileError
+from flowrl.ir.graph import Graph
 from flowrl.ir.layout import Layout
 
 
-def ranks_fit(tables: Tables) -> Iterator[Problem]:
-    """Yield pools that can't divide a model over their workers as `[engines]` wants it."""
+def check_ranks(run: RunFile, graph: Graph) -> None:
+    """Check that pools can divide the models that are read over their workers as it is wanted.
+
+    Raises:
+        RunFileError: all that keeps them from it.
+    """
+    if problems := list(_problems(run, {role for role, _ in used(run, graph)})):
+        raise run.source.error(problems)
+
+
+def _problems(tables: Tables, read: Collection[str]) -> Iterator[Problem]:
     pools = tables.cluster.pools
-    for role in tables.engines.divided if pools else ():
+    for role in (role for role in tables.engines.divided if pools and role in read):
         pool, shard = tables.cluster.home(role), ("engines", role, "train", "shard")
         yield from _misfits(tables, role, pool, shard)
         yield from _undivided(pools[pool], pool, role, shard)
     if tables.cluster.executor != "ray":
         return
     for role, pool, layout in _laid_out(tables):
-        yield from _misfits(tables, role, pool, layout)
-        yield from _not_whole(pools[pool], role, layout)
+        if role in read:
+            yield from _misfits(tables, role, pool, layout)
+            yield from _not_whole(pools[pool], role, layout)
     for pool, spec in pools.items():
         for use in spec.layouts:
-            if use.endswith(".generate"):
+            role, _, kind = use.partition(".")
+            if kind == "generate" and role in read:
                 yield from _not_sampled(tables, use, ("cluster", "pools", pool, "layouts", use))
 
 

@@ -3,20 +3,49 @@
 import pytest
 from inline_snapshot import snapshot
 
+from flowrl.compiler.cluster import Cluster
+from flowrl.compiler.simplify import simplify
+from flowrl.config.checks.ranks import check_ranks
+from flowrl.config.traced import trace_run
+from flowrl.errors import RunFileError
 from tests.config.conftest import GRPO
 
 DIVIDED = "[engines.policy.train]\nshard = 'fsdp2'\n"
 POOL = DIVIDED + "[cluster.pools.train]\nroles = ['policy']\n"
 
 
-def test_a_pool_of_workers_divides_a_model(load):
-    run = load(POOL + "gpus = 4\nworkers = 4\nlayouts = {policy = 'fsdp4'}\n")
+@pytest.fixture
+def checked(load):
+    """Check a run file with lines added at its end and sets."""
+
+    def check(added, *sets, text=GRPO):
+        run = load(added, *sets, text=text)
+        check_ranks(run, simplify(trace_run(run).graph, Cluster()))
+        return run
+
+    return check
+
+
+@pytest.fixture
+def error_of(checked):
+    """Return the text of the error that the check ends in."""
+
+    def text_of(added, *sets, text=GRPO):
+        with pytest.raises(RunFileError) as caught:
+            checked(added, *sets, text=text)
+        return str(caught.value)
+
+    return text_of
+
+
+def test_a_pool_of_workers_divides_a_model(checked):
+    run = checked(POOL + "gpus = 4\nworkers = 4\nlayouts = {policy = 'fsdp4'}\n")
 
     assert run.engines.role("policy").train.shard == "fsdp2"
 
 
-def test_replicas_of_divided_weights_fill_a_pool(load):
-    run = load(POOL + "workers = 4\nlayouts = {policy = 'dp2 x fsdp2'}\n")
+def test_replicas_of_divided_weights_fill_a_pool(checked):
+    run = checked(POOL + "workers = 4\nlayouts = {policy = 'dp2 x fsdp2'}\n")
 
     assert run.cluster.pools["train"].layouts == {"policy": "dp2 x fsdp2"}
 
@@ -71,13 +100,13 @@ def test_other_layouts_that_fsdp2_does_not_make(layout, error_of):
     assert f"the layout of `policy` is `{layout}`; divided by fsdp2" in error_of(pool)
 
 
-def test_a_pool_that_claims_nothing_of_the_role_is_not_asked(load):
-    run = load(POOL + "workers = 2\n[cluster.pools.rest]\nroles = ['data']\ngpus = 1\n")
+def test_a_pool_that_claims_nothing_of_the_role_is_not_asked(checked):
+    run = checked(POOL + "workers = 2\n[cluster.pools.rest]\nroles = ['data']\ngpus = 1\n")
 
     assert run.cluster.pools["rest"].gpus == 1
 
 
-def test_a_pool_called_data_gets_what_no_pool_claims(error_of, load):
+def test_a_pool_called_data_gets_what_no_pool_claims(error_of, checked):
     pool = "[cluster]\nexecutor = 'ray'\n[cluster.pools.data]\nroles = ['policy']\n"
 
     assert error_of(DIVIDED + pool + "workers = 2\n") == snapshot("""\
@@ -90,10 +119,10 @@ pool `data` gets `data` and `reward`, which no pool claims and which is for one 
         ^^^^^
 help: give the pool another name\
 """)
-    assert load(DIVIDED + pool).cluster.pools["data"].workers == 1
+    assert checked(DIVIDED + pool).cluster.pools["data"].workers == 1
 
 
-def test_functions_called_where_a_reward_model_called_reward_is_divided(error_of, load):
+def test_functions_called_where_a_reward_model_called_reward_is_divided(error_of, checked):
     judge = "reward = { model = 'judge' }\n"
     ray = "[cluster]\nexecutor = 'ray'\n[cluster.pools.train]\nworkers = 2\n"
     text = GRPO.replace("[reward]\n", "[reward]\n" + judge)
@@ -120,7 +149,7 @@ help: let `reward` live in a pool of one worker, or give it another name\
 help: let `reward` live in a pool of one worker, or give it another name\
 """)
     own = "[cluster.pools.judge]\nroles = ['reward']\n"
-    assert load(DIVIDED + ray + own, text=alone).reward.models == ["reward"]
+    assert checked(DIVIDED + ray + own, text=alone).reward.models == ["reward"]
 
 
 RAY = POOL.replace("shard = 'fsdp2'\n", "").replace(
@@ -167,3 +196,26 @@ the layout of `policy.generate` is `LAYOUT`; what samples has replicas of `tp` r
                     ^^^^^^^^^^^^^^^
 help: `tp2` is one replica, `dp2` has 2\
 """)
+
+
+APART = """
+[models.critic]
+path = "model"
+[engines.{0}.train]
+shard = "fsdp2"
+[cluster]
+executor = "ray"
+[cluster.pools.other]
+roles = ["{0}", "data"]
+workers = 2
+layouts = {{ "{0}.generate" = "pp2" }}
+"""
+
+
+def test_models_that_nothing_reads_are_not_divided(checked, error_of):
+    reference, critic = APART.format("reference"), APART.format("critic")
+
+    assert checked(critic).engines.divided == ["critic"]
+    assert checked(reference, "program.kl_coef=0").engines.divided == ["reference"]
+    assert "those that divide `reference` all do the same work" in error_of(reference)
+    assert "the layout of `reference.generate` is `pp2`" in error_of(reference)
