@@ -19,7 +19,7 @@ from flowrl.config.planned import plan_run
 from flowrl.config.run_file import load_run_file
 from flowrl.ir.plan import Pool
 from flowrl.ir.program import Program
-from flowrl.report.plan import settings
+from flowrl.report.options import settings
 from flowrl.simulate import simulate
 
 PLANS = Path(__file__).resolve().parents[1] / "examples" / "plan"

@@ -93,9 +93,10 @@ def plan(
         json: Print all of it as JSON, with the lowered graph.
         set: `key=value`, laid over the run file, as in `train.prompts_per_step=256`.
     """
-    from flowrl.report.plan import plan_difference, plan_json, plan_text, settings
+    from flowrl.report.options import settings
+    from flowrl.report.plan import plan_difference, plan_json, plan_text
 
-    sets = (*settings(cluster, lengths, profile), *set)
+    sets = settings(cluster, lengths, profile, set)
     if diff is not None and (file is not None or json):
         hint = "`flowrl plan --diff A B` compares two run files, as text"
         raise RunFileError("`--diff` takes neither another run file nor `--json`", hint=hint)
@@ -145,10 +146,10 @@ def simulate(
         restart: Seconds from a failure until the step is run again.
         set: `key=value`, laid over the run file, as in `train.prompts_per_step=256`.
     """
-    from flowrl.report.plan import settings
+    from flowrl.report.options import settings
     from flowrl.report.simulation import simulation_text
 
-    sets = (*settings(cluster, lengths, profile), *set)
+    sets = settings(cluster, lengths, profile, set)
     _tell(simulation_text(str(file), sets, steps, seed, trace, failures, restart))
 
 
@@ -173,10 +174,10 @@ def profile(
         out: The profile's file.
         set: `key=value`, laid over the run file, as in `train.prompts_per_step=256`.
     """
-    from flowrl.report.plan import settings
+    from flowrl.report.options import settings
     from flowrl.report.profile import profile_text
 
-    sets = (*settings(cluster, lengths), *set)
+    sets = settings(cluster, lengths, sets=set)
     _tell(profile_text(str(file), sets, steps, out, _tell))
 
 

@@ -16,8 +16,9 @@ from flowrl.config.planned import plan_run
 from flowrl.config.run_file import load_run_file
 from flowrl.ir.graph import Graph
 from flowrl.ir.printer import WIDTH, text
+from flowrl.report.options import settings
 from flowrl.report.pages import with_part
-from flowrl.report.plan import plan_lines, settings
+from flowrl.report.plan import plan_lines
 
 BEGIN, END = "<!-- begin: written by flowrl.report.passes -->", "<!-- end -->"
 

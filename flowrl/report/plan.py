@@ -1,9 +1,7 @@
 """A plan as text: placement, seconds, what moves, memory, and what to look at first."""
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from difflib import unified_diff
-from pathlib import Path
 
 from flowrl.compiler.emit import emit
 from flowrl.compiler.forecast import Forecast, TaskForecast, forecast
@@ -16,7 +14,6 @@ from flowrl.config.placement.placed import Placed
 from flowrl.config.placement.weights import sync_sentences
 from flowrl.config.planned import plan_run
 from flowrl.config.run_file import RunFile, load_run_file
-from flowrl.errors import RunFileError
 from flowrl.report.actions import order_lines, residency_lines
 from flowrl.report.columns import seconds, size, table
 from flowrl.report.placement import pool_lines
@@ -34,9 +31,6 @@ LETTERS = {
     "buffers": "B",
 }
 ASLEEP = "z"
-LENGTHS = re.compile(
-    r"(?P<prompt>\d+)(/(?P<prompt_max>\d+))?:(?P<response>\d+)(/(?P<response_max>\d+))?"
-)
 SPENT = {
     "compute": "in matrices",
     "memory": "on memory traffic",
@@ -85,31 +79,6 @@ def plan_difference(a: str, b: str, sets: Sequence[str]) -> str:
     first, second = (plan_text(file, sets).splitlines() for file in (a, b))
     found = "\n".join(unified_diff(first, second, a, b, lineterm="", n=1))
     return found or f"{a} and {b} have the same plan."
-
-
-def settings(
-    cluster: str | None, lengths: str | None, profile: Path | None = None
-) -> tuple[str, ...]:
-    """Return what `--cluster`, `--lengths` and `--profile` set, as `key=value`.
-
-    Raises:
-        RunFileError: the lengths have another form.
-    """
-    sets = [] if cluster is None else [f'cluster.machines="{cluster}"']
-    if profile is not None:
-        sets.append(f'workload.profile="{profile.absolute()}"')
-    if lengths is not None:
-        match = LENGTHS.fullmatch(lengths)
-        if not match:
-            raise RunFileError(
-                f"`--lengths {lengths}` gives no lengths",
-                hint="write those of prompts and responses: `256:600`, or `256:600/2048` at most",
-            )
-        for name in ("prompt", "response"):
-            mean, most = match[name], match[f"{name}_max"]
-            text = f"{{ mean = {mean}, max = {most} }}" if most else mean
-            sets.append(f"workload.{name}_tokens={text}")
-    return tuple(sets)
 
 
 def plan_lines(run: RunFile, plan: Planned) -> Iterator[str]:

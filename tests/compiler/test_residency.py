@@ -16,7 +16,7 @@ from flowrl.compiler.search import Bytes, Constraints, search
 from flowrl.compiler.tasks import Seat, Task
 from flowrl.errors import ProgramError
 from flowrl.ir.action import Does
-from flowrl.report.plan import settings as given_by
+from flowrl.report.options import settings as given_by
 from tests.report.conftest import example, planned
 
 LEAVES = {Does.SLEEP, Does.OFFLOAD, Does.DROP}

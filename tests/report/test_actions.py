@@ -6,7 +6,7 @@ from inline_snapshot import snapshot
 from flowrl.compiler.forecast import forecast
 from flowrl.ir.action import Action, Does
 from flowrl.report.actions import order_lines, residency_lines, sentence, unused_lines
-from flowrl.report.plan import settings
+from flowrl.report.options import settings
 from tests.report.conftest import example, planned
 
 FILE = example("grpo")

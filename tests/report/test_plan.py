@@ -13,7 +13,8 @@ from flowrl.errors import FlowrlError, ProgramError
 from flowrl.ir.action import Does
 from flowrl.ir.plan import Plan
 from flowrl.ir.printer import text as printed
-from flowrl.report.plan import plan_difference, plan_json, plan_text, settings
+from flowrl.report.options import settings
+from flowrl.report.plan import plan_difference, plan_json, plan_text
 from tests.report.conftest import EXAMPLES, example, planned
 
 SMALL = tuple(
@@ -129,25 +130,6 @@ def test_a_run_file_without_machines():
 there are no machines to plan for
   grpo.toml
 help: name them: `[cluster] machines = "8xH100"`, or `--cluster 8xH100`; "1xCPU" is the CPU\
-""")
-
-
-def test_lengths_on_the_command_line():
-    assert settings(None, "256:600") == snapshot(
-        ("workload.prompt_tokens=256", "workload.response_tokens=600")
-    )
-    assert settings("8xH100", "100/200:600/2048") == snapshot(
-        (
-            'cluster.machines="8xH100"',
-            "workload.prompt_tokens={ mean = 100, max = 200 }",
-            "workload.response_tokens={ mean = 600, max = 2048 }",
-        )
-    )
-    with pytest.raises(FlowrlError) as refused:
-        settings(None, "many")
-    assert str(refused.value) == snapshot("""\
-`--lengths many` gives no lengths
-help: write those of prompts and responses: `256:600`, or `256:600/2048` at most\
 """)
 
 
@@ -303,7 +285,8 @@ help: `flowrl plan --diff A B` compares two run files, as text
 
 def test_planning_imports_no_torch():
     code = (
-        "import sys; from flowrl.report.plan import plan_text, settings; "
+        "import sys; from flowrl.report.options import settings; "
+        "from flowrl.report.plan import plan_text; "
         f"plan_text({example('grpo')!r}, settings('8xH100', None)); "
         "sys.exit(any(name in sys.modules for name in ('torch', 'ray', 'transformers', 'numpy')))"
     )

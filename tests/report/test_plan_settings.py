@@ -8,7 +8,8 @@ from flowrl.compiler.residency import residency
 from flowrl.errors import EngineError
 from flowrl.ir.action import Does
 from flowrl.ops.model import Base
-from flowrl.report.plan import plan_text, settings
+from flowrl.report.options import settings
+from flowrl.report.plan import plan_text
 from tests.report.conftest import example, planned
 
 H100S = settings("8xH100", None)

@@ -8,7 +8,7 @@ import pytest
 from inline_snapshot import snapshot
 
 from flowrl.errors import DataError, RunFileError
-from flowrl.report.plan import settings
+from flowrl.report.options import settings
 from flowrl.report.simulation import simulation_text
 
 GRPO = str(Path(__file__).parents[2] / "examples" / "plan" / "grpo.toml")

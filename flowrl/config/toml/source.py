@@ -41,6 +41,13 @@ class Assignment:
             )
         return cls(text, path, _value(value))
 
+    def gives(self, path: KeyPath) -> bool:
+        """Return whether it sets a key, a part of its value, or a table with it."""
+        depth = len(self.path)
+        if path[:depth] == self.path:
+            return _holds(self.value, path[depth:])
+        return self.path[: len(path)] == path
+
     def apply(self, tables: Table) -> None:
         """Set the key in `tables`, making the tables above it."""
         *above, last = self.path
