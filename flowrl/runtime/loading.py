@@ -104,22 +104,13 @@ class Loader:
         """Return the engine that runs a role forward, and trains it if the graph does."""
         setup, ranks = self.roles[uses.role], self.member.ranks
         together = {} if ranks == ALONE else {"ranks": ranks, "fsdp": setup.fsdp}
-        if uses.trains:
-            trainer = load("train", setup.trainer)
-            return trainer(setup.model, setup.options, head=uses.head, role=uses.role, **together)
-        spec = attrs.evolve(setup.model, new_head=uses.learns)
+        spec, use = setup.model, "train" if uses.trains else "score"
+        if not uses.trains:
+            spec = attrs.evolve(spec, new_head=uses.learns)
         if not uses.learns and spec.narrow == "none":
             spec = attrs.evolve(spec, narrow="linear")
-        return load("score", setup.trainer)(
-            spec,
-            head=uses.head,
-            tokens_per_microbatch=setup.options.tokens_per_microbatch,
-            packing=setup.options.packing,
-            attention=setup.options.attention,
-            compiled=setup.options.compile,
-            role=uses.role,
-            **together,
-        )
+        engine = load(use, setup.trainer)
+        return engine(spec, setup.options, head=uses.head, role=uses.role, **together)
 
     def _generator(self, uses: Uses, name: str) -> Generator:
         """Return the engine that samples from a role; the host has room for it under `name`."""

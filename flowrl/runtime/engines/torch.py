@@ -44,6 +44,8 @@ class TorchTrainer(TorchScorer):
         fsdp: how weights and optimizer state are divided over them.
     """
 
+    options: TrainerOptions
+
     def __init__(
         self,
         spec: ModelSpec,
@@ -54,18 +56,8 @@ class TorchTrainer(TorchScorer):
         ranks: Ranks = ALONE,
         fsdp: Fsdp2 | None = None,
     ) -> None:
-        self.options = options = options or TrainerOptions()
-        super().__init__(
-            spec,
-            head=head,
-            tokens_per_microbatch=options.tokens_per_microbatch,
-            packing=options.packing,
-            attention=options.attention,
-            compiled=options.compile,
-            role=role,
-            ranks=ranks,
-            fsdp=fsdp,
-        )
+        options = options or TrainerOptions()
+        super().__init__(spec, options, head=head, role=role, ranks=ranks, fsdp=fsdp)
         if options.checkpointing:
             checkpoint_layers(self.model, options.offload_activations)
         self.trained = [p.requires_grad_(True) for p in parameters_of(self.model)]

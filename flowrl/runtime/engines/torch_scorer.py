@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from flowrl.ops.model import Head
 from flowrl.runtime.engine import Outputs, Sequences
-from flowrl.runtime.model.attention import Attention, Packing, choose_attention
+from flowrl.runtime.model.attention import Packing, choose_attention
 from flowrl.runtime.model.forward import Forward
 from flowrl.runtime.model.fsdp2 import chunk, laid_as, shard, units, whole, with_chunk
 from flowrl.runtime.model.host_copy import HostCopy
@@ -21,6 +21,7 @@ from flowrl.runtime.model.narrow import widen
 from flowrl.runtime.model.weights import weights_of
 from flowrl.runtime.ranks.ranks import ALONE, Fsdp2, Ranks
 from flowrl.runtime.training.microbatches import Microbatch, split_rows, whole_batch
+from flowrl.runtime.training.schedule import ForwardOptions
 
 
 class TorchScorer:
@@ -37,11 +38,8 @@ class TorchScorer:
 
     Args:
         spec: the model.
+        options: of microbatches, and of how they are computed.
         head: the head that the role needs, where the spec has none.
-        tokens_per_microbatch: how many tokens, context and response, go forward together.
-        packing: how rows lie in a microbatch; see `choose_attention`.
-        attention: by which kernel; the fastest that is here and right for the model if "auto".
-        compiled: layers are compiled.
         role: the model's name in the program, for messages.
         model: the model itself, if it need not be loaded, attends and is compiled already.
         ranks: this process and those that run the model with it.
@@ -55,18 +53,16 @@ class TorchScorer:
     def __init__(
         self,
         spec: ModelSpec,
+        options: ForwardOptions | None = None,
         *,
         head: Head | None = None,
-        tokens_per_microbatch: int = 4096,
-        packing: Packing | None = None,
-        attention: Attention = "auto",
-        compiled: bool = False,
         role: str = "model",
         model: nn.Module | None = None,
         ranks: Ranks = ALONE,
         fsdp: Fsdp2 | None = None,
     ) -> None:
-        self.spec, self.head, self.role, self.budget = spec, head, role, tokens_per_microbatch
+        options = options or ForwardOptions()
+        self.spec, self.head, self.role = spec, head, role
         self.ranks, self.fsdp = ranks, fsdp if ranks.count > 1 else None
         loaded = attrs.evolve(spec, device="cpu") if self.fsdp else spec
         autocast = spec.dtype == "bfloat16"
@@ -77,15 +73,16 @@ class TorchScorer:
             widen(self.model)
         numbers = sum(parameter.numel() for parameter in self.model.parameters())
         ranks.agree(f"{numbers} parameters of `{role}`")
+        packing = options.packing
         if model is None:
-            packing = choose_attention(self.model, spec, attention, packing, role)
+            packing = choose_attention(self.model, spec, options.attention, packing, role)
         self.packing: Packing = packing or "padded"
-        self.attention, self.compiled = attention, compiled
-        self.call, self.kept = Forward(self.model, compiled), HostCopy(spec.device)
+        self.options = attrs.evolve(options, packing=self.packing)
+        self.call, self.kept = Forward(self.model, options.compile), HostCopy(spec.device)
         if self.fsdp:
             with ranks.together(f"`{role}`, to be divided"):
                 shard(self.call, self.model, self.fsdp, ranks, spec.device, autocast=wide)
-        if compiled and model is None:
+        if options.compile and model is None:
             compile_layers(self.model, role)
 
     def forward(self, batch: Sequences, outputs: Sequence[str], temperature: float) -> Outputs:
@@ -163,11 +160,8 @@ class TorchScorer:
             model = None if self.fsdp else copied(self.model)
         copy = TorchScorer(
             self.spec,
+            self.options,
             head=self.head,
-            tokens_per_microbatch=self.budget,
-            packing=self.packing,
-            attention=self.attention,
-            compiled=self.compiled,
             role=self.role,
             model=model,
             ranks=self.ranks,
@@ -185,7 +179,8 @@ class TorchScorer:
 
     def _split(self, batch: Sequences) -> list[Microbatch]:
         self.kept.check(self.role)
-        return split_rows(batch, self.budget, self.packing, self.ranks.index, self.ranks.count)
+        budget = self.options.tokens_per_microbatch
+        return split_rows(batch, budget, self.packing, self.ranks.index, self.ranks.count)
 
     def _room(self, batch: Sequences, outputs: Sequence[str]) -> Outputs:
         own = next(self.model.parameters()).dtype

@@ -1,4 +1,4 @@
-"""Options of a trainer, and the learning rate at each step."""
+"""How a model is run and trained, and the learning rate at each step."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -18,9 +18,36 @@ SHAPES: Mapping[str, Callable[[float, float], float]] = {
 """How far the rate stands above its lowest, in [0, 1], at each share of the steps."""
 
 
+@attrs.frozen(kw_only=True)
+class ForwardOptions:
+    """How to run a model forward.
+
+    Attributes:
+        tokens_per_microbatch: context and response tokens that go through the model together.
+        packing: how rows lie in a microbatch; by default "padded" on a CPU, "packed" elsewhere.
+        attention: by which kernel; the fastest that is here and right for the model if "auto".
+        compile: layers are compiled by torch.
+    """
+
+    tokens_per_microbatch: int = 4096
+    packing: Packing | None = None
+    attention: Attention = "auto"
+    compile: bool = False
+
+    def __attrs_post_init__(self) -> None:
+        self._expect("tokens_per_microbatch", self.tokens_per_microbatch > 0, "above 0")
+        self._expect("packing", self.packing in (None, "packed", "padded"), "packed or padded")
+        known = get_args(Attention)
+        self._expect("attention", self.attention in known, f"one of {', '.join(known)}")
+
+    def _expect(self, name: str, holds: bool, expected: str) -> None:
+        if not holds:
+            raise EngineError(f"`{name}` must be {expected}; got {getattr(self, name)!r}")
+
+
 @attrs.frozen
-class TrainerOptions:
-    """How to train a model.
+class TrainerOptions(ForwardOptions):
+    """How to train a model, and how to run it forward meanwhile.
 
     Attributes:
         learning_rate: of AdamW, at its highest.
@@ -34,10 +61,6 @@ class TrainerOptions:
         final_fraction: of `learning_rate`, reached after the last step.
         hold_fraction: share of the steps after warm-up for which "flat_then_linear" stays flat.
         max_grad_norm: gradients of a larger norm are scaled down to it; inf is off.
-        tokens_per_microbatch: context and response tokens that go through the model together.
-        packing: how rows lie in a microbatch; by default "padded" on a CPU, "packed" elsewhere.
-        attention: by which kernel; the fastest that is here and right for the model if "auto".
-        compile: layers are compiled by torch.
         checkpointing: layers keep their input only, and run forward again before their backward.
         offload_activations: what checkpointed layers keep is in host memory meanwhile.
         offload_optimizer: AdamW's moments are in host memory but for the time of a step.
@@ -54,16 +77,13 @@ class TrainerOptions:
     final_fraction: float = 0.0
     hold_fraction: float = 0.5
     max_grad_norm: float = 1.0
-    tokens_per_microbatch: int = 4096
-    packing: Packing | None = None
-    attention: Attention = "auto"
-    compile: bool = False
     checkpointing: bool = False
     offload_activations: bool = False
     offload_optimizer: bool = False
     start_step: int = 0
 
     def __attrs_post_init__(self) -> None:
+        super().__attrs_post_init__()
         self._expect("learning_rate", 0 <= self.learning_rate < math.inf, "at least 0")
         self._expect("betas", all(0 <= beta < 1 for beta in self.betas), "two numbers in [0, 1)")
         self._expect("eps", self.eps > 0, "above 0")
@@ -73,18 +93,10 @@ class TrainerOptions:
         self._expect("final_fraction", 0 <= self.final_fraction <= 1, "in [0, 1]")
         self._expect("hold_fraction", 0 <= self.hold_fraction <= 1, "in [0, 1]")
         self._expect("max_grad_norm", self.max_grad_norm > 0, "above 0; inf is off")
-        self._expect("tokens_per_microbatch", self.tokens_per_microbatch > 0, "above 0")
-        self._expect("packing", self.packing in (None, "packed", "padded"), "packed or padded")
-        known = get_args(Attention)
-        self._expect("attention", self.attention in known, f"one of {', '.join(known)}")
         self._expect("start_step", self.start_step >= 0, "at least 0")
         if self.schedule != "constant":
             needed = f"the number of steps for a {self.schedule} schedule"
             self._expect("total_steps", bool(self.total_steps and self.total_steps > 0), needed)
-
-    def _expect(self, name: str, holds: bool, expected: str) -> None:
-        if not holds:
-            raise EngineError(f"`{name}` must be {expected}; got {getattr(self, name)!r}")
 
 
 def learning_rate(options: TrainerOptions, step: int) -> float:

@@ -8,6 +8,7 @@ from flowrl.errors import EngineError
 from flowrl.runtime.engines.torch import TorchTrainer
 from flowrl.runtime.engines.torch_scorer import TorchScorer
 from flowrl.runtime.model.models import ModelSpec
+from flowrl.runtime.training.schedule import ForwardOptions
 from tests.runtime.engines.losses import (
     losses,
     trainer_of,
@@ -152,7 +153,7 @@ def test_a_model_that_cannot_be_packed_is_padded_or_refused(model_folder, batch)
 
     got = scorer.forward(batch, ["logprobs"], 1.0)["logprobs"].split(lengths)
     with pytest.raises(EngineError) as error:
-        TorchScorer(spec, packing="packed", role="reference")
+        TorchScorer(spec, ForwardOptions(packing="packed"), role="reference")
 
     for row, expected in zip(got, alone, strict=True):
         assert_close(row, expected, rtol=0, atol=1e-10)

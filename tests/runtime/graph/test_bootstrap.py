@@ -11,6 +11,7 @@ from flowrl import ops
 from flowrl.runtime.engines.torch_scorer import TorchScorer
 from flowrl.runtime.model.heads import head_module
 from flowrl.runtime.model.models import ModelSpec
+from flowrl.runtime.training.schedule import ForwardOptions
 from tests.ir.source import refusal
 from tests.runtime import steps
 
@@ -28,7 +29,7 @@ def test_end_values_are_those_of_each_sequence_alone(
     model_folder, batch, head, architecture, packing
 ):
     spec = ModelSpec(model_folder(architecture), head, "float64")
-    scorer = TorchScorer(spec, packing=packing, tokens_per_microbatch=20)
+    scorer = TorchScorer(spec, ForwardOptions(packing=packing, tokens_per_microbatch=20))
     model = scorer.model
     own = model.value_head if head == "lm+value" else head_module(model)
     torch.nn.init.normal_(own.weight)

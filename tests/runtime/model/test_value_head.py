@@ -16,7 +16,7 @@ from flowrl.runtime.engines.hf import HFGenerator
 from flowrl.runtime.engines.torch import TorchTrainer
 from flowrl.runtime.engines.torch_scorer import TorchScorer
 from flowrl.runtime.model.models import ModelSpec, load_model
-from flowrl.runtime.training.schedule import TrainerOptions
+from flowrl.runtime.training.schedule import ForwardOptions, TrainerOptions
 from tests.runtime import steps
 
 BOTH = ["logprobs", "entropy", "values"]
@@ -61,7 +61,9 @@ def test_both_heads_read_one_forward_and_say_what_each_says_alone(
     model_folder, batch, architecture, packing
 ):
     scorer = TorchScorer(
-        ModelSpec(model_folder(architecture), dtype="float64"), head="lm+value", packing=packing
+        ModelSpec(model_folder(architecture), dtype="float64"),
+        ForwardOptions(packing=packing),
+        head="lm+value",
     )
     model = scorer.model
     torch.nn.init.normal_(model.value_head.weight)
@@ -77,7 +79,7 @@ def test_both_heads_read_one_forward_and_say_what_each_says_alone(
     assert_close(both["values"], torch.cat(values), rtol=0, atol=1e-12)
     assert len(forwards) == 1 + len(batch)
     assert_close(scorer.forward(batch, ["values"], 1.0)["values"], both["values"])
-    alone = TorchScorer(scorer.spec, packing=packing).forward(batch, BOTH[:2], 0.7)
+    alone = TorchScorer(scorer.spec, scorer.options).forward(batch, BOTH[:2], 0.7)
     assert torch.equal(alone["logprobs"], both["logprobs"])
     assert torch.equal(alone["entropy"], both["entropy"])
 

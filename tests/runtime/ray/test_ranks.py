@@ -18,7 +18,7 @@ from flowrl.runtime.model.layers import layers_of
 from flowrl.runtime.model.models import ModelSpec, load_model
 from flowrl.runtime.model.narrow import is_linear
 from flowrl.runtime.ranks.ranks import Fsdp2, Ranks, among
-from flowrl.runtime.training.schedule import TrainerOptions
+from flowrl.runtime.training.schedule import ForwardOptions, TrainerOptions
 from tests.runtime.engines.losses import PLAIN, TokenMean, losses
 from tests.runtime.ray.ranked import SMALL, Run, assert_same, here, trained
 
@@ -226,7 +226,7 @@ class Seen(TorchDispatchMode):
 
 def gathering(spec, batch, fsdp):
     """Return the bytes that a rank gathers to run forward once, and what is copied for it."""
-    scorer = TorchScorer(spec, ranks=here(), fsdp=fsdp, tokens_per_microbatch=1000)
+    scorer = TorchScorer(spec, ForwardOptions(tokens_per_microbatch=1000), ranks=here(), fsdp=fsdp)
     with Seen() as seen:
         scorer.forward(batch, ["logprobs"], 1.0)
     shapes = [tuple(p.shape) for layer in layers_of(scorer.model) for p in layer.parameters()]
