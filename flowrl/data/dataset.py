@@ -90,22 +90,6 @@ class Dataset:
             )
         return order
 
-    def check_lasts(self, steps: int, rows_per_step: int) -> None:
-        """Refuse data that end before a run does.
-
-        Raises:
-            DataError: `epochs` times the rows are fewer than the run draws.
-        """
-        if self.epochs is None or self.rows * self.epochs >= steps * rows_per_step:
-            return
-        raise DataError(
-            f"the run draws {steps * rows_per_step} rows (`train.steps` = {steps} x "
-            f"`train.prompts_per_step` = {rows_per_step}), and there are "
-            f"{self.rows * self.epochs}: `epochs` = {self.epochs} x {self.rows} rows",
-            where=self.source,
-            hint="raise `epochs`, leave it out to go on for ever, or train fewer steps",
-        )
-
     def check_prompts(self, most: int, why: str) -> None:
         """Refuse a prompt that the engine which samples has no room for.
 

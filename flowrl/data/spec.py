@@ -108,3 +108,26 @@ class DataSpec:
     """Of rows that are equal in this column, ignoring case, keep the first."""
     exclude: str | None = None
     """Another source: no row equals one of its rows in `unique_key`, ignoring case."""
+
+    def check_lasts(self, steps: int, rows_per_step: int, rows: int | None = None) -> None:
+        """Refuse data that end before a run does.
+
+        Args:
+            steps: of the run.
+            rows_per_step: that each draws.
+            rows: that there are to draw; as many as `limit` lets there be, if they aren't read.
+
+        Raises:
+            DataError: `epochs` times the rows are fewer than the run draws.
+        """
+        most, drawn = self.limit if rows is None else rows, steps * rows_per_step
+        if self.epochs is None or most is None or self.epochs * most >= drawn:
+            return
+        there = f"{self.epochs * most}{' at most' if rows is None else ''}"
+        each = f"`limit` = {most}" if rows is None else f"{most} rows"
+        raise DataError(
+            f"the run draws {drawn} rows (`train.steps` = {steps} x `train.prompts_per_step` = "
+            f"{rows_per_step}), and there are {there}: `epochs` = {self.epochs} x {each}",
+            where=self.source,
+            hint="raise `epochs`, leave it out to go on for ever, or train fewer steps",
+        )

@@ -1,22 +1,23 @@
 """What can be said of a program or a run file before anything is loaded."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from flowrl.compiler.cluster import Cluster
 from flowrl.compiler.findings import findings
 from flowrl.compiler.groups import check_groups
 from flowrl.compiler.pipeline import compile_graph
 from flowrl.compiler.simplify import simplify
-from flowrl.config.checks.batches import checked_batches
+from flowrl.config.checks.batches import checked_batches, rows_drawn
 from flowrl.config.checks.inert import inert_keys
 from flowrl.config.checks.program import check_inputs, check_run
 from flowrl.config.placement.bases import shared_bases
 from flowrl.config.placement.cluster import cluster_of
 from flowrl.config.placement.placed import Placed
 from flowrl.config.placement.weights import sync_sentences
-from flowrl.config.run_file import load_run_file
+from flowrl.config.run_file import RunFile, load_run_file
 from flowrl.config.traced import trace_run
 from flowrl.data.spec import DataSpec
+from flowrl.errors import DataError
 from flowrl.ir.graph import Graph
 from flowrl.report.named import check_functions, check_models, check_sources
 from flowrl.report.subject import is_run_file, subject
@@ -46,8 +47,9 @@ def _run_file(given: str, sets: Sequence[str]) -> list[str]:
     check_run(run, graph, traced.program.inputs)
     seen: dict[str, Graph] = {}
     compile_graph(traced.graph, cluster_of(run, graph), seen.__setitem__)
-    keys = [*check_inputs(run, traced.inputs).values(), *(["eval.data"] if run.eval else [])]
-    specs = {key: run.structure(DataSpec, key) for key in keys}
+    read = {k: run.structure(DataSpec, k) for k in check_inputs(run, traced.inputs).values()}
+    _check_lasts(run, graph, read)
+    specs = read | ({"eval.data": run.structure(DataSpec, "eval.data")} if run.eval else {})
     for name in run.reward.servers:
         run.structure(ServerSpec, f"reward.{name}")
     check_tasks(run)
@@ -63,6 +65,19 @@ def _run_file(given: str, sets: Sequence[str]) -> list[str]:
         *absent,
         *_findings(traced),
     ]
+
+
+def _check_lasts(run: RunFile, graph: Graph, specs: Mapping[str, DataSpec]) -> None:
+    """Refuse data that end before the run does, whatever their files hold."""
+    drawn = rows_drawn(run, graph)
+    if drawn is None:
+        return
+    for key, spec in specs.items():
+        try:
+            spec.check_lasts(*drawn)
+        except DataError as error:
+            where = run.where(f"{key}.epochs", f"{key}.limit")
+            raise error.told(f"`{key}`: {error.problem}", where=where) from error
 
 
 def _findings(traced: Traced) -> list[str]:

@@ -6,6 +6,7 @@ from typing import Any
 
 import attrs
 
+from flowrl.config.checks.batches import rows_drawn
 from flowrl.config.checks.program import check_inputs
 from flowrl.config.checks.sampling import Room, held_out_room, room_of
 from flowrl.config.run_file import RunFile
@@ -14,7 +15,6 @@ from flowrl.data.opening import open_data
 from flowrl.data.spec import DataSpec, RowKind
 from flowrl.errors import DataError, RewardError
 from flowrl.ir.program import Kind
-from flowrl.ops.control import SampleUntil
 from flowrl.ops.model import Score
 from flowrl.ops.uses import tokenizing_role
 from flowrl.rewards.pool import RewardPool
@@ -148,7 +148,6 @@ class DataOpening:
         specs = {n: (run.structure(DataSpec, key), KINDS[inputs[n]]) for n, key in keys.items()}
         ops = [node.op for node in lowered.graph.walk()]
         scored = any(isinstance(op, Score) for op in ops)
-        until = any(isinstance(op, SampleUntil) for op in ops)
         return cls(
             specs,
             tokenizers[tokenizing_role(lowered.graph)],
@@ -156,7 +155,7 @@ class DataOpening:
             run.resolve("."),
             {name: run.where(key) for name, key in keys.items()},
             scored,
-            drawn=None if until else (run.train.steps, run.train.prompts_per_step),
+            drawn=rows_drawn(run, lowered.graph),
             room=room_of(run, lowered.graph),
         )
 
@@ -203,7 +202,7 @@ class DataOpening:
         if self.scored:
             columns.check(entry.row for entry in data.entries)
         if self.drawn is not None:
-            data.check_lasts(*self.drawn)
+            spec.check_lasts(*self.drawn, data.rows)
         if self.room is not None:
             data.check_prompts(self.room.prompt, str(self.room))
         if not self.in_order:

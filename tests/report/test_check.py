@@ -42,6 +42,24 @@ def test_check_says_nothing_of_tasks_without_their_package(told, run_file, monke
     assert told("check", run_file("", task))[0] == 0
 
 
+def test_check_finds_data_that_end_before_the_run_whatever_their_files_hold(told, run_file):  # noqa: F811
+    file = run_file("", RUN.replace('"train.jsonl"', '"train.jsonl"\nepochs = 3\nlimit = 1000'))
+
+    assert told("check", file)[2] == snapshot("""\
+error: `data`: the run draws 3200 rows (`train.steps` = 100 x `train.prompts_per_step` = 32), and there are 3000 at most: `epochs` = 3 x `limit` = 1000
+  run.toml:18
+   18 | epochs = 3
+        ^^^^^^
+  run.toml:19
+   19 | limit = 1000
+        ^^^^^
+help: raise `epochs`, leave it out to go on for ever, or train fewer steps
+""")
+    enough = "train.steps=93", "data.limit=1067", "data.epochs=4"
+    assert [told("check", file, "--set", each)[0] for each in enough] == [0, 0, 0]
+    assert told("check", file, "--set", "program.file=dapo")[0] == 0
+
+
 def _models_of(program):
     return {spec.name for spec in load_program(program).inputs if spec.kind is Kind.MODEL}
 

@@ -50,6 +50,12 @@ def checked_batches(run: RunFile, graph: Graph) -> str:
     )
 
 
+def rows_drawn(run: RunFile, graph: Graph) -> tuple[int, int] | None:
+    """Return a run's steps and the rows that each draws; None if that is not known before."""
+    until = any(isinstance(node.op, SampleUntil) for node in graph.walk())
+    return None if until else (run.train.steps, run.train.prompts_per_step)
+
+
 def _check_rounds(prompts_per_step: int, op: SampleUntil, where: str) -> None:
     """Refuse more groups than all rounds read prompts: the first step would end the run."""
     read, groups = op.rounds * prompts_per_step, op.groups or 0
