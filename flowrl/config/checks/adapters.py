@@ -1,8 +1,11 @@
 """The adapters of a run file, held against what its program trains."""
 
+from collections.abc import Iterator
+
 from flowrl.compiler.cluster import Cluster
 from flowrl.config.placement.cluster import on_gpu
 from flowrl.config.run_file import RunFile
+from flowrl.config.toml.structure import Problem
 from flowrl.config.toml.types import as_toml
 from flowrl.errors import RunFileError
 from flowrl.ir.graph import Graph
@@ -13,7 +16,8 @@ from flowrl.ops.uses import uses_of
 def check_adapters(run: RunFile, graph: Graph, cluster: Cluster) -> None:
     """Refuse adapters of what the program reads and doesn't train, or averages with another model.
 
-    And of what an engine samples from on a GPU in a dtype that it has no kernels of adapters for.
+    And those of what has a layout, or of what an engine samples from on a GPU in a dtype that it
+    has no kernels of adapters for.
 
     Raises:
         RunFileError: naming the key, and the line that averages.
@@ -35,8 +39,23 @@ def check_adapters(run: RunFile, graph: Graph, cluster: Cluster) -> None:
                 where=f"{where}\n{node.loc.excerpt()}",
                 hint="train the whole model: leave the table out",
             )
+        if problems := list(_layouts(run, role)):
+            raise run.source.error(problems)
         if uses[role].generates and on_gpu(run, cluster, role, "generate"):
             _check_dtype(run, role)
+
+
+def _layouts(run: RunFile, role: str) -> Iterator[Problem]:
+    for pool, spec in run.cluster.pools.items():
+        for use in spec.layouts:
+            if use.partition(".")[0] == role:
+                yield Problem(
+                    ("cluster", "pools", pool, "layouts", use),
+                    f"`{role}` has an adapter: each worker samples from the whole model, and "
+                    '`shard = "fsdp2"` divides it over all workers of its pool',
+                    hint="leave the layout out",
+                    against=(("models", role, "lora"),),
+                )
 
 
 def _check_dtype(run: RunFile, role: str) -> None:

@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 
 from flowrl.config.tables.schema import Tables
-from flowrl.config.toml.structure import KeyPath, Problem
+from flowrl.config.toml.structure import Problem
 
 
 def adapters_fit(tables: Tables) -> Iterator[Problem]:
-    """Yield dropout, adapters of no layer, and layouts of what has an adapter."""
+    """Yield dropout, and adapters of no layer."""
     for role in tables.adapted:
         lora, path = tables.models[role].lora, ("models", role, "lora")
         if lora and lora.dropout:
@@ -23,17 +23,3 @@ def adapters_fit(tables: Tables) -> Iterator[Problem]:
                 f"`models.{role}.lora.targets` names no layer",
                 hint='"all-linear" takes all linear layers but heads',
             )
-        yield from _layouts(tables, role, path)
-
-
-def _layouts(tables: Tables, role: str, path: KeyPath) -> Iterator[Problem]:
-    for pool, spec in tables.cluster.pools.items():
-        for use in spec.layouts:
-            if use.partition(".")[0] == role:
-                yield Problem(
-                    ("cluster", "pools", pool, "layouts", use),
-                    f"`{role}` has an adapter: each worker samples from the whole model, and "
-                    '`shard = "fsdp2"` divides it over all workers of its pool',
-                    hint="leave the layout out",
-                    against=(path,),
-                )

@@ -36,7 +36,8 @@ def test_an_adapter_of_a_model_that_nothing_reads_is_left_alone(load):
     text = GRPO.replace("exact =", "reward =")
 
     checked(load(critic, text=text))
-    checked(load("[models.reference.lora]\n", "program.kl_coef=0", text=text))
+    pool = "[cluster.pools.main]\nroles = ['reference']\nlayouts = {reference = '1'}\n"
+    checked(load("[models.reference.lora]\n" + pool, "program.kl_coef=0", text=text))
 
 
 def test_an_adapter_in_a_dtype_that_the_engine_has_no_kernels_for(load):
@@ -58,6 +59,25 @@ help: set `models.policy.dtype = "bfloat16"`, or `engine = "hf"`\
     checked(load(engine + gpu, text=text))
     checked(load(LORA + gpu, text=text))
     checked(load(LORA + engine + gpu, "models.policy.dtype=bfloat16", text=text))
+
+
+def test_a_layout_of_what_has_an_adapter_is_refused(load):
+    pools = '[cluster]\nexecutor = "ray"\n[cluster.pools.all]\nworkers = 2\nroles = ["policy"]\n'
+    layouts = '[cluster.pools.all.layouts]\n"policy.generate" = "tp2"\n'
+
+    with pytest.raises(RunFileError) as caught:
+        checked(load(LORA + pools + layouts, text=GRPO.replace("exact =", "reward =")))
+
+    assert str(caught.value) == snapshot("""\
+`policy` has an adapter: each worker samples from the whole model, and `shard = "fsdp2"` divides it over all workers of its pool
+  run.toml:28
+   28 | "policy.generate" = "tp2"
+         ^^^^^^^^^^^^^^^
+  run.toml:20
+   20 | [models.policy.lora]
+                       ^^^^
+help: leave the layout out\
+""")
 
 
 EMA = """

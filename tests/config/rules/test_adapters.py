@@ -23,19 +23,3 @@ def test_adapters_of_no_layer_are_refused(error_of):
         ^^^^^^^
 help: "all-linear" takes all linear layers but heads\
 """)
-
-
-def test_a_layout_is_refused(error_of):
-    pools = '[cluster]\nexecutor = "ray"\n[cluster.pools.all]\nworkers = 2\nroles = ["policy"]\n'
-    layouts = '[cluster.pools.all.layouts]\n"policy.generate" = "tp2"\n'
-
-    assert error_of(LORA + pools + layouts) == snapshot("""\
-`policy` has an adapter: each worker samples from the whole model, and `shard = "fsdp2"` divides it over all workers of its pool
-  run.toml:28
-   28 | "policy.generate" = "tp2"
-         ^^^^^^^^^^^^^^^
-  run.toml:20
-   20 | [models.policy.lora]
-                       ^^^^
-help: leave the layout out\
-""")
