@@ -11,7 +11,7 @@ from flowrl.data.query import split_query
 from flowrl.data.reasoning import TASK, task_rows
 from flowrl.data.record import Found, Record, RowError
 from flowrl.data.tables import hub_rows, saved_rows
-from flowrl.data.user import PYTHON_NAME, python_file, user_rows
+from flowrl.data.user import PYTHON_NAME, missing_file, user_rows
 from flowrl.errors import DataError
 
 
@@ -48,9 +48,8 @@ class Source:
 
     def lacks(self) -> str:
         """Return which file or folder that the name is of isn't there; "" if none is missing."""
-        if python := PYTHON_NAME.fullmatch(self.name):
-            is_here = python_file(self.name, self.folder).is_file()
-            return "" if is_here else f"file `{python['path']}`"
+        if PYTHON_NAME.fullmatch(self.name):
+            return missing_file(self.name, self.folder)
         if names_files(self.name):
             return "" if files_of(self.name, self.folder) else f"file `{self.name}`"
         named = ":" in self.name or HUB_NAME.fullmatch(self.name)  # of a task, or on the hub

@@ -30,7 +30,7 @@ def user_rows(name: str, options: Mapping[str, Any], folder: Path) -> Found:
     """
     found = load(name, folder)
     if callable(found):
-        with locating(python_file(name, folder), DataError):
+        with locating(_file(name, folder), DataError):
             _check_options(found, name, options)
     elif options:
         raise DataError("this is not a function, so it takes no `options`", where=name)
@@ -38,7 +38,7 @@ def user_rows(name: str, options: Mapping[str, Any], folder: Path) -> Found:
 
 
 def _rows(found: Any, name: str, options: Mapping[str, Any], folder: Path) -> Found:
-    with locating(python_file(name, folder), DataError):
+    with locating(_file(name, folder), DataError):
         rows = found(**options) if callable(found) else found
         for number, row in enumerate(_iterate(rows, name), start=1):
             where = f"{name}:{number}"
@@ -58,7 +58,7 @@ def user_sampler(name: str, folder: Path) -> Sampler:
     sampler = load(name, folder)
 
     def order(rows: "Sequence[Row]", epoch: int, seed: int) -> list[int]:
-        with locating(python_file(name, folder), DataError):
+        with locating(_file(name, folder), DataError):
             return list(sampler(rows, epoch, seed))
 
     return order
@@ -70,7 +70,7 @@ def load(name: str, folder: Path) -> Any:
     Raises:
         DataError: there is no such file or name, or running the file raises.
     """
-    path, attribute = python_file(name, folder), name.rpartition(":")[2]
+    path, attribute = _file(name, folder), name.rpartition(":")[2]
     if not path.is_file():
         raise DataError(f"there is no file {path}", where=name)
     with locating(path, DataError):
@@ -85,12 +85,16 @@ def load(name: str, folder: Path) -> Any:
     return getattr(module, attribute)
 
 
-def python_file(name: str, folder: Path) -> Path:
-    """Return the file of `path.py:name`; a relative path starts in `folder`.
+def missing_file(name: str, folder: Path) -> str:
+    """Return which file of `path.py:name` isn't there; "" if it is.
 
     Raises:
         DataError: it is no such name.
     """
+    return "" if _file(name, folder).is_file() else f"file `{name.rpartition(':')[0]}`"
+
+
+def _file(name: str, folder: Path) -> Path:
     match = PYTHON_NAME.fullmatch(name)
     if match is None:
         raise DataError("expected `path.py:name`", where=name)

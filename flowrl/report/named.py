@@ -3,7 +3,8 @@
 What isn't here may be where the run is: a sentence says so. What is here and wrong is an error.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from importlib.util import find_spec
 
 from flowrl.config.placement.used import judges_of
@@ -12,6 +13,7 @@ from flowrl.data.reasoning import TASK
 from flowrl.data.sources import Source
 from flowrl.data.spec import DataSpec
 from flowrl.data.tokenizer import HUB_NAME
+from flowrl.data.user import missing_file, user_sampler
 from flowrl.errors import DataError, RewardError
 from flowrl.ir.graph import Graph
 from flowrl.ops.uses import uses_of
@@ -39,7 +41,7 @@ def check_models(run: RunFile, graph: Graph) -> Iterator[str]:
 
 
 def check_sources(run: RunFile, specs: Mapping[str, DataSpec]) -> Iterator[str]:
-    """Check data sources as far as no row is read; yield a sentence for each that isn't here.
+    """Check sources and samplers of data, reading no row; yield a sentence for each not here.
 
     Args:
         run: the run file.
@@ -51,16 +53,26 @@ def check_sources(run: RunFile, specs: Mapping[str, DataSpec]) -> Iterator[str]:
     folder = run.resolve(".")
     for key, spec in specs.items():
         source = Source.parse(spec.source, spec.options, spec.split, folder)
-        if lacks := source.lacks():
-            yield _needed(f"{key}.source", lacks)
-            continue
-        try:
-            source.found()
-        except DataError as error:
-            told, where = f"`{key}.source`: {error.problem}", run.where(f"{key}.source")
-            if not isinstance(error.__cause__, FileNotFoundError):
-                raise error.told(told, where=where, made=[error.where]) from error
-            yield f"{told}; a run needs it."  # importing reads a file, which may be elsewhere
+        yield from _here(run, f"{key}.source", source.lacks, source.found)
+        if sampler := spec.sampler:
+            find = partial(user_sampler, sampler, folder)
+            yield from _here(run, f"{key}.sampler", partial(missing_file, sampler, folder), find)
+
+
+def _here(
+    run: RunFile, key: str, lacks: Callable[[], str], find: Callable[[], object]
+) -> Iterator[str]:
+    """Find what a key names; yield a sentence if it, or a file that it reads, isn't here."""
+    try:
+        if missing := lacks():
+            yield _needed(key, missing)
+        else:
+            find()
+    except DataError as error:
+        told, where = f"`{key}`: {error.problem}", run.where(key)
+        if not isinstance(error.__cause__, FileNotFoundError):
+            raise error.told(told, where=where, made=[error.where]) from error
+        yield f"{told}; a run needs it."
 
 
 def check_functions(run: RunFile) -> Iterator[str]:

@@ -122,6 +122,30 @@ error: `data.source`: running mine.py raised ZeroDivisionError: division by zero
     )
 
 
+def test_check_finds_a_sampler_that_is_not_there(told, run_file, tmp_path):  # noqa: F811
+    (tmp_path / "mine.py").write_text("def hardest_first(rows, epoch, seed): ...\n")
+    file = run_file()
+
+    def found(sampler):
+        return told("check", file, "--set", f"data.sampler={sampler}")
+
+    assert found("mine.py:hardest_first")[0] == 0
+    assert found("mine.py:hardest")[2] == snapshot("""\
+error: `data.sampler`: mine.py has no `hardest` (did you mean `hardest_first`?)
+  --set data.sampler=mine.py:hardest
+mine.py:hardest
+help: it has hardest_first
+""")
+    assert found("hardest_first")[2] == snapshot("""\
+error: `data.sampler`: expected `path.py:name`
+  --set data.sampler=hardest_first
+hardest_first
+""")
+    assert found("none.py:hardest_first")[1].splitlines()[-1] == snapshot(
+        "`data.sampler`: there is no file `none.py` here; a run needs it."
+    )
+
+
 @pytest.fixture
 def package(tmp_path, monkeypatch):
     """A package of rewards that is installed."""
