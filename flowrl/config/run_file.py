@@ -14,6 +14,7 @@ from flowrl.config.rules.paths import paths_lead
 from flowrl.config.tables.headers import with_homes
 from flowrl.config.tables.hyperparameters import check_hyperparameters
 from flowrl.config.tables.models import ModelTable, RewardModelTable
+from flowrl.config.tables.off import with_off
 from flowrl.config.tables.schema import ProgramTable, RewardTable, Tables
 from flowrl.config.toml.source import Source
 from flowrl.config.toml.structure import Invalid, KeyPath, Problem, Table, structure
@@ -180,7 +181,7 @@ def _invalid(error: Invalid, source: Source, tables: Table) -> RunFileError:
     """Return what is wrong; a key that is unknown may be one of the program's hyperparameters."""
     unknown = any(problem.unknown for problem in error.problems)
     hyperparameters = _hyperparameters(source, tables) if unknown else ()
-    return source.error(with_homes(error.problems, hyperparameters))
+    return source.error(map(with_off, with_homes(error.problems, hyperparameters)))
 
 
 def _hyperparameters(source: Source, tables: Table) -> list[str]:

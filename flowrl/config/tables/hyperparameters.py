@@ -5,6 +5,7 @@ from inspect import Parameter, Signature
 from typing import Any
 
 from flowrl.config.tables.headers import with_homes
+from flowrl.config.tables.off import with_off
 from flowrl.config.toml.source import Source
 from flowrl.config.toml.structure import Invalid, Problem, structure
 from flowrl.errors import nearest
@@ -49,7 +50,7 @@ def check_hyperparameters(
         if parameter.default is Parameter.empty and name not in given
     ]
     if problems:
-        raise source.error(with_homes(problems))
+        raise source.error(map(with_off, with_homes(problems)))
     return checked
 
 

@@ -9,8 +9,15 @@ from typing import Any
 
 import attrs
 
-from flowrl.config.toml.structure import KeyPath, Problem, Table, dotted
+from flowrl.config.toml.structure import NO_NULL, NULLS, KeyPath, Problem, Table, dotted
 from flowrl.errors import Location, RunFileError
+
+SPELT = {
+    **dict.fromkeys(NULLS, f"{NO_NULL}: leave the key out for its default"),
+    "True": "write `true`",
+    "False": "write `false`",
+}
+"""What to write for a word of another language."""
 
 
 @attrs.frozen
@@ -104,9 +111,12 @@ class Source:
         except tomllib.TOMLDecodeError as error:
             at = re.search(r" \(at line (\d+), column (\d+)\)$", str(error))
             line, column = map(int, at.groups()) if at else (self.text.count("\n") + 1, 1)
+            rest = self.text.split("\n")[line - 1][column - 1 :]
+            word = re.match(r"\w*", rest)
             raise RunFileError(
                 f"not TOML: {str(error)[: at.start() if at else None]}",
                 where=Location(str(self.file), line, column - 1, column).excerpt(),
+                hint=SPELT.get(word[0], "") if word else "",
             ) from error
         for assignment in self.sets:
             assignment.apply(tables)

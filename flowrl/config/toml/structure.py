@@ -25,6 +25,11 @@ Table = dict[str, Any]
 KeyPath = tuple[Any, ...]
 """A key, a string, with the tables above it; a number is a place in an array."""
 
+NO_NULL = "TOML has no null"
+"""The hint of a value that is null in the words of another language."""
+
+NULLS = ("None", "none", "null", "nil")
+
 OPEN_TO = "open to"
 """Metadata of a field that takes the keys its class doesn't know, if values are of this type."""
 
@@ -39,6 +44,8 @@ class Problem:
     against: tuple[KeyPath, ...] = ()
     unknown: bool = False
     """Whether the key is one that its table doesn't have."""
+    misfit: bool = False
+    """Whether its value is of another type than the key's, or out of its range."""
 
 
 class Invalid(Exception):
@@ -184,10 +191,12 @@ def _problems(error: BaseException, path: KeyPath, cls: Any) -> Iterator[Problem
         yield Problem(path, f"{table} lacks the key `{path[-1]}`, {describe(cls)}")
     elif isinstance(error, _Mismatch):
         got = as_toml(error.args[0])
-        yield Problem(path, f"`{dotted(path)}` must be {describe(cls)}; got {got}")
+        hint = NO_NULL if error.args[0] in NULLS else ""
+        text = f"`{dotted(path)}` must be {describe(cls)}; got {got}"
+        yield Problem(path, text, hint, misfit=True)
     elif named := re.match(r"['`](\w+)['`] ", str(error)):  # a validator: "'batch' must be >= 1"
         path = (*path, named[1])
-        yield Problem(path, f"`{dotted(path)}` {str(error)[named.end() :]}")
+        yield Problem(path, f"`{dotted(path)}` {str(error)[named.end() :]}", misfit=True)
     else:
         yield Problem(path, f"`{dotted(path)}`: {error}")
 

@@ -172,6 +172,29 @@ not TOML: Invalid value
 """)
 
 
+@pytest.mark.parametrize("word", ["None", "null", "True", "False", "nothing", "'"])
+def test_a_word_of_another_language_is_told_with_what_to_write(word, tmp_path):
+    file = tmp_path / "run.toml"
+    file.write_text(f"[a]\nb = {word}  # c\n")
+
+    with pytest.raises(RunFileError) as caught:
+        Source.read(file).tables()
+
+    assert caught.value.hint == WRITTEN[word]
+
+
+WRITTEN = snapshot(
+    {
+        "None": "TOML has no null: leave the key out for its default",
+        "null": "TOML has no null: leave the key out for its default",
+        "True": "write `true`",
+        "False": "write `false`",
+        "nothing": "",
+        "'": "",
+    }
+)
+
+
 def test_text_that_ends_too_early_is_located(tmp_path):
     file = tmp_path / "run.toml"
     file.write_text("[a]\nb = [1,\n")
