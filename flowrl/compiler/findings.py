@@ -23,6 +23,8 @@ def findings(
     hyperparameters: Mapping[str, Any] | None = None,
     sampling: Sampling | None = None,
     reward_models: Collection[str] = (),
+    *,
+    given: Collection[str] | None = None,
 ) -> list[str]:
     """Return a sentence for each finding, in this order.
 
@@ -32,14 +34,16 @@ def findings(
 
     Args:
         program: is traced, once more for each hyperparameter.
-        hyperparameters: those that aren't at their default.
+        hyperparameters: values; the others are at their defaults.
         sampling: as `Program.trace` takes it.
         reward_models: as `Program.trace` takes them.
+        given: hyperparameters that a run file gives: of no other is it said that it changes
+            nothing, as its user hasn't set it. None: all count, for the program's author.
 
     Raises:
         ProgramError: the program breaks a rule of the language.
     """
-    return _Findings(program, hyperparameters or {}, sampling or {}, reward_models).all()
+    return _Findings(program, hyperparameters or {}, sampling or {}, reward_models, given).all()
 
 
 def models_read(graph: Graph) -> set[str]:
@@ -54,10 +58,12 @@ class _Findings:
         hyperparameters: Mapping[str, Any],
         sampling: Sampling,
         reward_models: Collection[str],
+        given: Collection[str] | None,
     ) -> None:
         self.program, self.known = program, (sampling, reward_models)
         traced = program.trace(hyperparameters, *self.known)
         self.params = dict(traced.hyperparameters)
+        self.given = self.params if given is None else given
         self.graph = simplify(traced.graph, Cluster())
         self.others = {name: self._other(name, value) for name, value in self.params.items()}
 
@@ -86,7 +92,7 @@ class _Findings:
     def _inert(self) -> Iterator[str]:
         computed = _computed(self.graph)
         for name, other in self.others.items():
-            if other is not None and _computed(other) == computed:
+            if name in self.given and other is not None and _computed(other) == computed:
                 yield f"`{name}` = {show(self.params[name])} changes nothing that is computed."
 
     def _kl_twice(self) -> Iterator[str]:

@@ -1,6 +1,6 @@
 """What can be said of a program or a run file before anything is loaded."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from flowrl.compiler.cluster import Cluster
 from flowrl.compiler.findings import findings
@@ -63,7 +63,7 @@ def _run_file(given: str, sets: Sequence[str]) -> list[str]:
         *weights,
         *found,
         *absent,
-        *_findings(traced),
+        *_findings(traced, run.program.hyperparameters),
     ]
 
 
@@ -80,5 +80,6 @@ def _check_lasts(run: RunFile, graph: Graph, specs: Mapping[str, DataSpec]) -> N
             raise error.told(f"`{key}`: {error.problem}", where=where) from error
 
 
-def _findings(traced: Traced) -> list[str]:
-    return findings(traced.program, traced.hyperparameters, traced.sampling, traced.reward_models)
+def _findings(traced: Traced, given: Collection[str] | None = None) -> list[str]:
+    known = traced.hyperparameters, traced.sampling, traced.reward_models
+    return findings(traced.program, *known, given=given)

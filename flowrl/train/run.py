@@ -55,9 +55,8 @@ def run_file(path: str, sets: tuple[str, ...] = ()) -> Path:
         lowered = lower(run)
         show.note(checked_batches(run, lowered.graph))
         traced = lowered.traced
-        found = findings(
-            traced.program, traced.hyperparameters, traced.sampling, traced.reward_models
-        )
+        known = traced.hyperparameters, traced.sampling, traced.reward_models
+        found = findings(traced.program, *known, given=run.program.hyperparameters)
         odd = check_folders(run, lowered.graph)
         inert = inert_keys(run, simplify(traced.graph, Cluster()))
         for finding in [*inert, *odd, *found]:

@@ -127,3 +127,12 @@ def test_plain_samples_and_those_with_a_ratio_have_no_such_finding():
     found = findings(sampler(temperature=0.7)) + findings(sampler(top_p=0.9), {"ratio": True})
 
     assert not any("cut" in line for line in found)
+
+
+def test_a_run_file_is_told_of_the_hyperparameters_that_it_gives():
+    program = load_program("ppo_full")
+
+    assert findings(program, {"clip": 0.1}, given=["clip"]) == []
+    assert findings(program, {"horizon": 9}, given=["horizon"]) == [
+        "`horizon` = 9 changes nothing that is computed."
+    ]
