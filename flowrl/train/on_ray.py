@@ -10,6 +10,7 @@ from flowrl.compiler.cluster import Cluster
 from flowrl.config.placement.evaluation import evaluation_cluster
 from flowrl.config.run_file import RunFile
 from flowrl.config.tables.cluster import PoolSpec
+from flowrl.config.tables.schema import EvalTable
 from flowrl.config.traced import POLICY
 from flowrl.errors import EngineError
 from flowrl.ir.layout import Layout
@@ -18,9 +19,9 @@ from flowrl.runtime.pools.job import Job, Loan, ranked_pools
 from flowrl.runtime.pools.pools import Pools, PoolSize, RaySpec, started
 from flowrl.runtime.pools.ray_executor import RayExecutor
 from flowrl.stages import Lowered
+from flowrl.train.edges import edge_planner
 from flowrl.train.evaluate import evaluation_tokenizers, lower_evaluation, seed_of
 from flowrl.train.opening import EVALUATION, TRAINING, DataOpening, RewardOpening
-from flowrl.train.routes import routes_of
 
 
 @contextmanager
@@ -64,7 +65,17 @@ def executors(
 
     The second runs on the same workers, on the first one's model.
     """
-    job = Job(
+    training = _training(run, lowered, tokenizers)
+    if run.eval is None:
+        return RayExecutor(training, pools), None
+    evaluation = _evaluation(run, run.eval, lowered, training)
+    training = attrs.evolve(training, ranked=evaluation.ranked)  # workers join once, for both
+    return RayExecutor(training, pools), RayExecutor(evaluation, pools)
+
+
+def _training(run: RunFile, lowered: Lowered, tokenizers: Mapping[str, Any]) -> Job:
+    """Return the job of the program."""
+    return Job(
         name=TRAINING,
         plan=lowered.plan,
         source=lowered.graph,
@@ -76,28 +87,29 @@ def executors(
         seed=run.train.seed,
         drop_failed=run.reward.drops_failed,
         threads=run.engines.threads,
-        routes=routes_of(lowered.models, run.cluster.machines),
+        plan_edge=edge_planner(lowered.models, run.cluster.machines),
         ranked=ranked_pools(lowered.graph, lowered.models),
         rank_timeout=run.cluster.rank_timeout,
         check_every=run.cluster.check_weights_every,
     )
-    if run.eval is None:
-        return RayExecutor(job, pools), None
+
+
+def _evaluation(run: RunFile, table: EvalTable, lowered: Lowered, training: Job) -> Job:
+    """Return the job of `[eval]`, on a model of another job and on the same workers."""
     role = tokenizing_role(lowered.graph)
     cluster = evaluation_cluster(run, lowered.graph, lowered.cluster)
-    scored = lower_evaluation(run, run.eval, lowered.models[role], cluster)
-    job = attrs.evolve(job, ranked=job.ranked | ranked_pools(scored.graph, scored.models))
-    own = attrs.evolve(
-        job,
+    scored = lower_evaluation(run, table, lowered.models[role], cluster)
+    return attrs.evolve(
+        training,
         name=EVALUATION,
         plan=scored.plan,
         source=scored.graph,
         inputs=scored.traced.inputs,
         roles=scored.models,
-        tokenizers=evaluation_tokenizers(scored, tokenizers, role),
-        data=DataOpening.held_out(run, tokenizers[role], role),
-        routes=routes_of(scored.models, run.cluster.machines),
+        tokenizers=evaluation_tokenizers(scored, training.tokenizers, role),
+        data=DataOpening.held_out(run, training.tokenizers[role], role),
+        plan_edge=edge_planner(scored.models, run.cluster.machines),
+        ranked=training.ranked | ranked_pools(scored.graph, scored.models),
         seed=seed_of(run),
         loan=Loan(TRAINING, role, lowered.graph.input(role).pool, POLICY),
     )
-    return RayExecutor(job, pools), RayExecutor(own, pools)

@@ -81,8 +81,8 @@ class Group:
     members: tuple[int, ...]
 
 
-Routes = Callable[[Edge, Sequence[int], Sequence[int]], Callable[[int], Leg]]
-"""Gives for an edge, the ranks of all workers at its start and at its end: what each rank does."""
+PlanEdge = Callable[[Edge, Sequence[int], Sequence[int]], Callable[[int], Leg]]
+"""Plans an edge between the ranks at its start and those at its end: gives what each rank does."""
 
 
 @attrs.frozen(kw_only=True)
@@ -150,7 +150,7 @@ class Job(Terms):
         inputs: the program's arguments.
         data: opens each data input, given what rewards need; called by the worker of the data.
         rewards: imports the reward functions; called by the worker of the rewards.
-        routes: how weights go from one layout to another.
+        plan_edge: how weights go from one layout to another.
         ranked: the pools whose workers run models together; all of a pool's have its values.
         rank_timeout: seconds that they wait for one another.
     """
@@ -161,7 +161,7 @@ class Job(Terms):
     inputs: tuple[Input, ...]
     data: Callable[[Any], Mapping[str, Data]]
     rewards: Callable[[], Rewards]
-    routes: Routes | None = None
+    plan_edge: PlanEdge | None = None
     ranked: frozenset[str] = frozenset()
     rank_timeout: float = 600.0
 

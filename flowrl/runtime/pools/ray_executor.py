@@ -138,9 +138,9 @@ class RayExecutor(PoolExecutor):
         """Return what each worker does on each edge that weights take."""
         legs: dict[Line, dict[Edge, Leg]] = {line: {} for line in self.world}
         for edge in edges_of(self.graph):
-            assert self.job.routes, "whoever lays models out knows how they get there"
+            assert self.job.plan_edge, "whoever lays models out knows how they get there"
             sources, targets = self.controller.holders[edge.src], self.pools[edge.dst]
-            leg_of = self.job.routes(edge, self._ranks(sources), self._ranks(targets))
+            leg_of = self.job.plan_edge(edge, self._ranks(sources), self._ranks(targets))
             for line in {*sources, *targets}:
                 legs[line][edge] = leg_of(self.world[line])
         return legs

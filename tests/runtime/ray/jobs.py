@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 from flowrl.ir.records import flatten
 from flowrl.runtime.pools.job import Job, ranked_pools
 from flowrl.runtime.pools.ray_executor import RayExecutor
-from flowrl.train.routes import routes_of
+from flowrl.train.edges import edge_planner
 from tests.runtime import steps
 
 
@@ -66,7 +66,7 @@ def executor(lowered, tokenizer, pools, *, rows=4, rewards=Letters, **changes):
         "data": InMemory(tokenizer, {s.name: s.data for s in inputs if s.kind == "data"}),
         "rewards": rewards,
         "ranked": ranked_pools(lowered.graph, roles),
-        "routes": routes_of(roles),
+        "plan_edge": edge_planner(roles),
         "rank_timeout": 60,
     }
     job = Job(**given | changes)

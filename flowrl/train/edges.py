@@ -1,4 +1,4 @@
-"""Routes: the planned reshard of each edge that weights take in a run."""
+"""The planned reshard of each edge that weights take in a run."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -8,7 +8,7 @@ from flowrl.compiler.reshard import plan_reshard
 from flowrl.config.placement.shapes import shape_at
 from flowrl.config.placement.widths import BYTES
 from flowrl.runtime.known_engines import FACTS
-from flowrl.runtime.pools.job import Routes
+from flowrl.runtime.pools.job import PlanEdge
 from flowrl.runtime.ranks.edges import Edge
 from flowrl.runtime.ranks.way import Leg
 from flowrl.runtime.role_setup import RoleSetup
@@ -19,7 +19,7 @@ STORED = {"float32": 4, "bfloat16": 4, "float64": 8}
 """Bytes of a weight where it trains, by the type of the arithmetic; `BYTES` where it samples."""
 
 
-def routes_of(roles: Mapping[str, RoleSetup], machines: str | None = None) -> Routes:
+def edge_planner(roles: Mapping[str, RoleSetup], machines: str | None = None) -> PlanEdge:
     """Return what plans the reshards of a run.
 
     Args:
@@ -27,7 +27,7 @@ def routes_of(roles: Mapping[str, RoleSetup], machines: str | None = None) -> Ro
         machines: where the ranks are, `2x8xH100`; on one machine, if not given.
     """
 
-    def route(edge: Edge, sources: Sequence[int], targets: Sequence[int]) -> Callable[[int], Leg]:
+    def planned(edge: Edge, sources: Sequence[int], targets: Sequence[int]) -> Callable[[int], Leg]:
         model, taken = roles[edge.role].model, Storage(FACTS[roles[edge.role].generator].takes)
         shape = shape_at(model.path)
         held = Sharding(edge.held, sources, element_bytes=STORED[model.dtype])
@@ -35,7 +35,7 @@ def routes_of(roles: Mapping[str, RoleSetup], machines: str | None = None) -> Ro
         plan = plan_reshard(shape, held, needed, there(max(*sources, *targets) + 1, machines))
         return lambda rank: Leg(move_of(plan, shape, rank), checks_of(plan, shape, rank))
 
-    return route
+    return planned
 
 
 def there(count: int, machines: str | None) -> Machines:
