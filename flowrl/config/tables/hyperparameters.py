@@ -7,7 +7,16 @@ from typing import Any
 from flowrl.config.tables.headers import with_homes
 from flowrl.config.tables.off import with_off
 from flowrl.config.toml.source import Source
-from flowrl.config.toml.structure import Invalid, Problem, structure
+from flowrl.config.toml.structure import (
+    NO_NULL,
+    NULLS,
+    Invalid,
+    KeyPath,
+    Problem,
+    dotted,
+    structure,
+)
+from flowrl.config.toml.types import as_toml
 from flowrl.errors import nearest
 
 
@@ -41,6 +50,7 @@ def check_hyperparameters(
             problems.append(_unknown(path, program, [*parameters]))
             continue
         try:
+            _refuse_null(parameters[name], value, path)
             checked[name] = structure(_type_of(parameters[name]), value, path)
         except Invalid as error:
             problems += error.problems
@@ -60,6 +70,13 @@ def _unknown(path: tuple[str, str], program: str, parameters: list[str]) -> Prob
     there = f"the hyperparameters of `{program}` are {names or '(none)'}"
     hint = there if close else f"leave it out: {there}"
     return Problem(path, f"`{program}` has no `{path[-1]}`{close}", hint, unknown=True)
+
+
+def _refuse_null(parameter: Parameter, value: Any, path: KeyPath) -> None:
+    """Refuse a word for the null that is a parameter's default: it would be a string."""
+    if parameter.default is None and parameter.annotation is Parameter.empty and value in NULLS:
+        text = f"`{dotted(path)}` is a string: {as_toml(value)}"
+        raise Invalid([Problem(path, text, NO_NULL, misfit=True)])
 
 
 def _type_of(parameter: Parameter) -> Any:

@@ -15,6 +15,7 @@ OFF = {
     "max_grad_norm": "for gradients that aren't clipped write a large one, such as 1e9",
     "weight_decay": "write 0 for none",
     "kl_coef": "write 0 for no penalty",
+    **dict.fromkeys(("dual_clip", "value_clip"), "for no clip write a large one, such as 1e9"),
     "checkpoint_every": "write 0 for a checkpoint at the end only",
     "limit": "leave `limit` out for all rows",
     "epochs": "leave `epochs` out for its default",

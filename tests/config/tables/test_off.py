@@ -60,22 +60,27 @@ TOLD = snapshot(
 
 
 def test_a_hyperparameter_that_is_null_elsewhere_is_told_with_what_to_write(load):
-    run = load("", "program.kl_coef=None", "program.clip=null")
-    program = load_program(run.program_file, "grpo")
+    sets = ["target_kl=none", "value_clip=None", "kl_coef=None"]
+    run = load(
+        "", "program.file=ppo_full", "program.samples=1", *(f"program.{each}" for each in sets)
+    )
+    program = load_program(run.program_file, "ppo_full")
 
     with pytest.raises(RunFileError) as caught:
-        run.hyperparameters("grpo", program.signature)
+        run.hyperparameters("ppo_full", program.signature)
 
     assert str(caught.value) == snapshot("""\
-`program.kl_coef` must be a number; got "None"
+`program.target_kl` is a string: "none"
+  --set program.target_kl=none
+also: `program.value_clip` must be a number; got "None"
+  --set program.value_clip=None
+also: `program.kl_coef` must be a number; got "None"
   --set program.kl_coef=None
-also: `program.clip` must be a number; got "null"
-  --set program.clip=null
-help: TOML has no null; write 0 for no penalty\
+help: TOML has no null; leave `target_kl` out for its default\
 """)
 
 
 def test_what_to_write_is_known_of_keys_that_there_are():
     known = {field.name for _, cls in all_tables({"data": DataSpec}) for field in attrs.fields(cls)}
 
-    assert set(OFF) - known == {"kl_coef"}
+    assert set(OFF) - known == {"kl_coef", "dual_clip", "value_clip"}
