@@ -32,7 +32,7 @@ from flowrl.compiler.shapes import ModelShape, Parameter
 from flowrl.compiler.shapes.known import known_shape
 from flowrl.ir.layout import Layout
 from flowrl.runtime.ranks.agreement import numbers
-from flowrl.runtime.ranks.ranks import Ranks, connect, join, leave, open_store
+from flowrl.runtime.ranks.ranks import Ranks, connect, join, open_store
 from flowrl.runtime.reshard import Checks, Move, Wire, compare, reshard
 from flowrl.train.checks import checks_of
 from flowrl.train.moves import move_of
@@ -186,7 +186,7 @@ def compare_ways(rank: int, address: str, shape: ModelShape, ranks: int, times: 
         seconds = [statistics.median(each[i][0] for each in turns) for i in range(len(ways))]
         if rank == 0:
             print(row(move, turns[0][0][1], turns[0][1][1], seconds), flush=True)
-    leave()
+    dist.destroy_process_group()
 
 
 def row(move: tuple[str, int, str, int], planned: int, gathered: int, seconds: list[float]) -> str:
