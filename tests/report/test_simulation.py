@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from inline_snapshot import snapshot
 
-from flowrl.errors import DataError, RunFileError
+from flowrl.errors import DataError, EngineError, RunFileError
 from flowrl.report.options import settings
 from flowrl.report.simulation import simulation_text
 
@@ -44,6 +44,18 @@ def test_a_trace_that_can_not_be_written():
 `/nowhere/trace.json` can't be written: No such file or directory
 help: name a file in a folder that exists: `--trace trace.json`\
 """)
+
+
+def test_rounds_that_fill_no_batch_are_told_without_rewards_as_none_are_simulated():
+    few = ("program.file=dapo", "program.rounds=2", "workload.rounds=5")
+
+    with pytest.raises(EngineError) as missing:
+        simulation_text(GRPO, (*SETS, *few), steps=1)
+
+    assert missing.value.problem == snapshot(
+        "sample_until: 128 groups wanted, 52 of 256 prompts kept in 2 rounds"
+    )
+    assert "dapo.py" in missing.value.where
 
 
 def test_numbers_that_make_no_simulation():
