@@ -34,15 +34,15 @@ def files_of(name: str, folder: Path) -> list[str]:
 
 
 def file_rows(name: str, folder: Path) -> Found:
-    """Yield the rows of all files that a path or a glob names.
+    """Return the rows of all files that a path or a glob names.
 
     Raises:
-        DataError: there is no such file, or one of another kind.
+        DataError: there is no such file, one of another kind, or one that can't be read.
     """
     names = files_of(name, folder)
     if not names:
         path = folder / Path(name).expanduser()
-        near = sorted(each.name for each in path.parent.glob("*") if each.suffix in FILES)
+        near = sorted(p.name for p in path.parent.glob("*") if p.suffix in FILES and p.is_file())
         close = "" if glob.has_magic(name) else nearest(path.name, near)
         raise DataError(
             f"there is no file {path}{close}",
@@ -52,5 +52,16 @@ def file_rows(name: str, folder: Path) -> Found:
     for each in names:
         if Path(each).suffix not in FILES:
             raise DataError(f"expected {', '.join(FILES)} files; got {each}", where=name)
+        if (folder / each).is_dir():
+            raise DataError(f"expected a file; `{each}` is a folder", where=name)
+    return _rows(names, folder)
+
+
+def _rows(names: list[str], folder: Path) -> Found:
     for each in names:
-        yield from FILES[Path(each).suffix](folder / each, each)
+        try:
+            yield from FILES[Path(each).suffix](folder / each, each)
+        except OSError as error:
+            raise DataError(
+                f"can't read the file: {error.strerror or error}", where=each
+            ) from error

@@ -53,7 +53,7 @@ class Source:
         if names_files(self.name):
             return "" if files_of(self.name, self.folder) else f"file `{self.name}`"
         named = ":" in self.name or HUB_NAME.fullmatch(self.name)  # of a task, or on the hub
-        return "" if named or self._path.is_dir() else f"folder `{self.name}`"
+        return "" if named or self._path.exists() else f"folder `{self.name}`"
 
     def found(self) -> Found:
         """Return the rows, of which none is read before it is asked for.
@@ -68,9 +68,11 @@ class Source:
         if names_files(self.name):
             self._refuse(options=self.options, split=self.split)
             return file_rows(self.name, self.folder)
-        if self._path.is_dir():
+        if self.name and self._path.is_dir():
             self._refuse(options=self.options)
             return saved_rows(self._path, self.name, self.split)
+        if self._path.is_file():
+            raise DataError(f"expected {', '.join(FILES)} files; got {self.name}", where=self.name)
         if hub := HUB_NAME.fullmatch(self.name):
             return hub_rows(hub["name"], hub["split"] or self.split, self.options)
         raise DataError(

@@ -34,6 +34,8 @@ def user_rows(name: str, options: Mapping[str, Any], folder: Path) -> Found:
             _check_options(found, name, options)
     elif options:
         raise DataError("this is not a function, so it takes no `options`", where=name)
+    else:
+        _check_rows(found, name)
     return _rows(found, name, options, folder)
 
 
@@ -53,9 +55,11 @@ def user_sampler(name: str, folder: Path) -> Sampler:
     """Return a sampler whose errors name its line.
 
     Raises:
-        DataError: there is no such file or name, or running the file raises.
+        DataError: there is no such file or name, running the file raises, or it is no function.
     """
     sampler = load(name, folder)
+    if not callable(sampler):
+        raise DataError(f"expected a function; got {type(sampler).__name__}", where=name)
 
     def order(rows: "Sequence[Row]", epoch: int, seed: int) -> list[int]:
         with locating(_file(name, folder), DataError):
@@ -75,7 +79,8 @@ def load(name: str, folder: Path) -> Any:
         raise DataError(f"there is no file {path}", where=name)
     with locating(path, DataError):
         module = import_file(path)
-    if not hasattr(module, attribute):
+        has = hasattr(module, attribute)
+    if not has:
         known = [key for key, value in vars(module).items() if _is_own(key, value, module)]
         raise DataError(
             f"{path.name} has no `{attribute}`{nearest(attribute, known)}",
@@ -119,13 +124,19 @@ def _check_options(function: Any, name: str, options: Mapping[str, Any]) -> None
 
 
 def _iterate(found: Any, name: str) -> Iterator[Any]:
-    if isinstance(found, Iterable) and not isinstance(found, str | Mapping):
+    _check_rows(found, name)
+    if isinstance(found, Iterable):
         return iter(found)
-    if hasattr(found, "__len__") and hasattr(found, "__getitem__") and not isinstance(found, str):
-        return (found[index] for index in range(len(found)))
-    raise DataError(
-        f"expected rows; got {type(found).__name__}",
-        where=name,
-        hint="return a list or another iterable of dicts, or an object with "
-        "`__len__` and `__getitem__`",
-    )
+    return (found[index] for index in range(len(found)))
+
+
+def _check_rows(found: Any, name: str) -> None:
+    """Refuse what can't be gone through, or would give no rows: text, and a dict's keys."""
+    indexed = hasattr(found, "__len__") and hasattr(found, "__getitem__")
+    if not (isinstance(found, Iterable) or indexed) or isinstance(found, str | Mapping):
+        raise DataError(
+            f"expected rows; got {type(found).__name__}",
+            where=name,
+            hint="return a list or another iterable of dicts, or an object with "
+            "`__len__` and `__getitem__`",
+        )

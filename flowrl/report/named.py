@@ -3,6 +3,7 @@
 What isn't here may be where the run is: a sentence says so. What is here and wrong is an error.
 """
 
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from importlib.util import find_spec
@@ -54,7 +55,10 @@ def check_sources(run: RunFile, specs: Mapping[str, DataSpec]) -> Iterator[str]:
     for key, spec in specs.items():
         source = Source.parse(spec.source, spec.options, spec.split, folder)
         yield from _here(run, f"{key}.source", source.lacks, source.found)
-        if sampler := spec.sampler:
+        if spec.exclude is not None:
+            other = Source.parse(spec.exclude, {}, None, folder)
+            yield from _here(run, f"{key}.exclude", other.lacks, other.found)
+        if (sampler := spec.sampler) is not None:
             find = partial(user_sampler, sampler, folder)
             yield from _here(run, f"{key}.sampler", partial(missing_file, sampler, folder), find)
 
@@ -70,7 +74,7 @@ def _here(
             find()
     except DataError as error:
         told, where = f"`{key}`: {error.problem}", run.where(key)
-        if not isinstance(error.__cause__, FileNotFoundError):
+        if not _lacks(error.__cause__):
             raise error.told(told, where=where, made=[error.where]) from error
         yield f"{told}; a run needs it."
 
@@ -94,16 +98,29 @@ def check_functions(run: RunFile) -> Iterator[str]:
             try:
                 resolve(function, spec.options, run.resolve("."))
             except RewardError as error:
-                where = run.where(f"reward.{name}")
-                raise error.told(where=where, made=[error.where]) from error
+                if not _lacks(error.__cause__):
+                    where = run.where(f"reward.{name}")
+                    raise error.told(where=where, made=[error.where]) from error
+                yield f"`reward.{name}`: {error.problem}; a run needs it."
 
 
 def _absent(function: str) -> str:
     """Return the package of a `package.module:name` that isn't installed; "" if it is, or none."""
-    source = function.rpartition(":")[0]
+    source, _, attribute = function.rpartition(":")
     package = source.partition(".")[0]
-    named = package.isidentifier() and not source.endswith(".py")
-    return package if named and find_spec(package) is None else ""
+    return package if attribute and not source.endswith(".py") and _is_absent(package) else ""
+
+
+def _lacks(cause: BaseException | None) -> bool:
+    """Tell whether Python that is here failed for a file or a package that isn't."""
+    if isinstance(cause, ModuleNotFoundError):
+        return _is_absent((cause.name or "").partition(".")[0])
+    return isinstance(cause, FileNotFoundError)
+
+
+def _is_absent(package: str) -> bool:
+    """Tell whether a name can be a package's, and none has it."""
+    return package.isidentifier() and package not in sys.modules and find_spec(package) is None
 
 
 def _needed(key: str, what: str) -> str:

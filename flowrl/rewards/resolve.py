@@ -93,7 +93,7 @@ def columns(function: Callable[..., Any]) -> Columns:
         RewardError: it has parameters that cannot be passed by name.
     """
     bound = function.keywords if isinstance(function, functools.partial) else {}
-    parameters = [p for p in inspect.signature(function).parameters.values() if p.name not in bound]
+    parameters = [p for p in _signature(function).parameters.values() if p.name not in bound]
     unnamed = [p.name for p in parameters if p.kind is p.POSITIONAL_ONLY]
     if unnamed:
         raise RewardError(
@@ -109,6 +109,17 @@ def columns(function: Callable[..., Any]) -> Columns:
         rest=rest,
         texts=tuple(t for t in TEXTS if rest or any(p.name == t for p in named)),
     )
+
+
+def _signature(function: Callable[..., Any]) -> inspect.Signature:
+    try:
+        return inspect.signature(function)
+    except ValueError:  # of some that are written in C, such as `max`
+        raise RewardError(
+            f"a reward function is called by name, but Python can't tell the parameters of "
+            f"`{called(function)}`",
+            hint="define one that calls it: `f(prompts, completions, **columns)`",
+        ) from None
 
 
 def name_of(function: Callable[..., Any]) -> str | None:
@@ -142,7 +153,7 @@ def called(function: str | Callable[..., Any]) -> str:
 def _file(path: Path) -> ModuleType:
     """Import a file, once; under its own name, where that is free, so that it can be pickled."""
     if not path.is_file():
-        known = sorted(p.name for p in path.parent.glob("*.py"))
+        known = sorted(p.name for p in path.parent.glob("*.py") if p.is_file())
         raise RewardError(
             f"there is no file `{path}`{nearest(path.name, known)}",
             hint=f"the folder holds {_listed(known)}",

@@ -41,6 +41,18 @@ def test_a_file_of_another_kind_is_an_error(opened, written):
 
     with pytest.raises(DataError, match=r"expected .jsonl, .csv, .parquet, .arrow files"):
         opened("*.txt")
+    with pytest.raises(DataError, match=r"got a.txt"):
+        opened("a.txt")
+
+
+def test_a_folder_or_a_link_to_itself_in_place_of_a_file_is_an_error(opened, tmp_path):
+    (tmp_path / "folder.jsonl").mkdir()
+    (tmp_path / "link.jsonl").symlink_to("link.jsonl")
+
+    with pytest.raises(DataError, match=r"expected a file; `folder.jsonl` is a folder"):
+        opened("folder.jsonl")
+    with pytest.raises(DataError, match=r"can't read the file: Too many levels of symbolic links"):
+        opened("link.jsonl")
 
 
 def test_relative_paths_start_in_the_folder_and_absolute_ones_do_not(opened, written, tmp_path):

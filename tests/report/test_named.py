@@ -122,8 +122,56 @@ error: `data.source`: running mine.py raised ZeroDivisionError: division by zero
     )
 
 
+@pytest.mark.parametrize("name", ["TEXT", "ROW", "COUNT"])
+def test_check_refuses_a_source_that_is_no_rows(told, run_file, tmp_path, name):  # noqa: F811
+    (tmp_path / "mine.py").write_text("TEXT, ROW, COUNT = 'prompt', {'prompt': 'a'}, 3\n")
+
+    error = told("check", run_file(), "--set", f"data.source=mine.py:{name}")[2]
+
+    kind = {"TEXT": "str", "ROW": "dict", "COUNT": "int"}[name]
+    assert f"error: `data.source`: expected rows; got {kind}\n" in error
+
+
+def test_check_looks_up_what_is_excluded(told, run_file, tmp_path):  # noqa: F811
+    (tmp_path / "mine.py").write_text(ROWS)
+    file = run_file()
+
+    def found(source):
+        return told(
+            "check", file, "--set", f"data.exclude={source}", "--set", "data.unique_key=prompt"
+        )
+
+    assert found("mine.py:ROWS")[0] == 0
+    assert found("none.jsonl")[1].splitlines()[-1] == snapshot(
+        "`data.exclude`: there is no file `none.jsonl` here; a run needs it."
+    )
+    assert found("mine.py:rows")[2] == snapshot("""\
+error: `data.exclude`: `options` do not fit rows(count, level='easy'): missing a required argument: 'count'
+  --set data.exclude=mine.py:rows
+mine.py:rows
+""")
+    assert found("")[2] == snapshot("""\
+error: `data.exclude`: there is no such data source
+  --set data.exclude=
+help: write a path or glob of .jsonl, .csv, .parquet, .arrow files, a folder saved by `datasets`, a name on the hub (org/name), reasoning_gym:TASK, or path.py:name
+""")
+
+
+def test_check_refuses_a_file_of_no_known_kind(told, run_file, tmp_path):  # noqa: F811
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "train.json").touch()
+
+    error = told("check", run_file(), "--set", "data.source=data/train.json")[2]
+
+    assert error == snapshot("""\
+error: `data.source`: expected .jsonl, .csv, .parquet, .arrow files; got data/train.json
+  --set data.source=data/train.json
+data/train.json
+""")
+
+
 def test_check_finds_a_sampler_that_is_not_there(told, run_file, tmp_path):  # noqa: F811
-    (tmp_path / "mine.py").write_text("def hardest_first(rows, epoch, seed): ...\n")
+    (tmp_path / "mine.py").write_text("_N = 1\ndef hardest_first(rows, epoch, seed): ...\n")
     file = run_file()
 
     def found(sampler):
@@ -140,6 +188,11 @@ help: it has hardest_first
 error: `data.sampler`: expected `path.py:name`
   --set data.sampler=hardest_first
 hardest_first
+""")
+    assert found("mine.py:_N")[2] == snapshot("""\
+error: `data.sampler`: expected a function; got int
+  --set data.sampler=mine.py:_N
+mine.py:_N
 """)
     assert found("none.py:hardest_first")[1].splitlines()[-1] == snapshot(
         "`data.sampler`: there is no file `none.py` here; a run needs it."
@@ -191,3 +244,39 @@ def test_check_says_which_packages_of_rewards_are_not_there(told, run_file):  # 
         (0, "`reward.reward`: there is no package `nowhere` here; a run needs it.")
     )
     assert told("check", file, "--set", "reward.reward=nowhere.maths:exact")[1] == out
+
+
+def test_check_says_what_a_file_of_rewards_needs_and_is_not_there(told, run_file, tmp_path):  # noqa: F811
+    (tmp_path / "graders_a.py").write_text("import nowhere\n")
+    (tmp_path / "graders_b.py").write_text("TABLE = open('elsewhere.json')\n")
+    (tmp_path / "graders_c.py").write_text("import os.nowhere\n")
+    file = run_file()
+
+    def found(name):
+        return told("check", file, "--set", f"reward.reward={name}.py:exact")
+
+    said = [found(name)[1].splitlines()[-1] for name in ("graders_a", "graders_b")]
+    assert said == snapshot(
+        [
+            "`reward.reward`: importing `graders_a.py` raised ModuleNotFoundError: No module named 'nowhere'; a run needs it.",
+            "`reward.reward`: importing `graders_b.py` raised FileNotFoundError: [Errno 2] No such file or directory: 'elsewhere.json'; a run needs it.",
+        ]
+    )
+    assert found("graders_c")[0] == 1
+
+
+def test_check_refuses_names_that_can_be_of_no_reward(told, run_file):  # noqa: F811
+    file = run_file()
+
+    def found(function):
+        return told("check", file, "--set", f"reward.reward={function}")[2].splitlines()[0]
+
+    assert [found("nowhere:"), found("__main__:no_such_function")] == snapshot(
+        [
+            "error: expected a reward function as `path.py:name`, `package.module:name` or `reasoning_gym:TASK`; got `nowhere:`",
+            "error: `__main__` has no function `no_such_function`",
+        ]
+    )
+    assert found("builtins:max") == snapshot(
+        "error: a reward function is called by name, but Python can't tell the parameters of `max`"
+    )

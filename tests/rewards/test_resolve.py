@@ -130,6 +130,16 @@ help: define it as `f(prompts, completions, **columns)`\
 """)
 
 
+def test_a_function_whose_parameters_python_cannot_tell_is_refused():
+    with pytest.raises(RewardError) as caught:
+        columns(max)
+
+    assert str(caught.value) == snapshot("""\
+a reward function is called by name, but Python can't tell the parameters of `max`
+help: define one that calls it: `f(prompts, completions, **columns)`\
+""")
+
+
 def test_a_function_has_a_name_if_it_can_be_found_by_it(write):
     local = lambda completions: []
     loaded = resolve("random.py:f", {}, write("def f(completions): return [1.0]", "random.py"))
