@@ -153,6 +153,7 @@ def test_check_of_a_run_file_says_what_a_step_is(told, run_file):
 A step samples 8 completions of each of 32 prompts: 256 sequences, one update of 256; microbatches hold at most 4096 tokens.
 `policy` samples with the tensors that train: no weights move
 [cluster.pools] changes nothing: `cluster.executor` is "local", one process (run.toml:10).
+`models.policy.path`: there is no folder `model` here; a run needs it.
 `data.source`: there is no file `train.jsonl` here; a run needs it.
 `reference` is never read and never loaded: kl_coef = 0.
 """,

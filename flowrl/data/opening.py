@@ -93,20 +93,14 @@ def _selected(spec: DataSpec, folder: Path) -> Iterator[Record | RowError]:
     records = source.records()
     if spec.unique_key is not None:
         records = distinct(records, spec.unique_key, _excluded(spec, source))
-    elif spec.exclude is not None:
-        hint = "set `unique_key` to the column by which rows are told apart"
-        raise DataError("`exclude` needs `unique_key`", hint=hint)
     return carve(records, spec.skip_rows, spec.limit)
 
 
 def _excluded(spec: DataSpec, source: Source) -> frozenset[str]:
-    """Return the contents that are excluded; a task or function keeps its options there."""
+    """Return the contents that are excluded."""
     if spec.exclude is None or spec.unique_key is None:
         return frozenset()
-    other = Source.parse(spec.exclude, {}, None, source.folder)
-    if other.name == source.name:
-        other = attrs.evolve(other, options={**source.options, **other.options})
-    return contents(other.records(), spec.unique_key)
+    return contents(source.other(spec.exclude).records(), spec.unique_key)
 
 
 def _prepared(record: Record | RowError, preparer: Preparer) -> Entry:

@@ -34,6 +34,12 @@ class Source:
             return cls(text, options, split, folder)
         return cls(name, its_options, split, folder)
 
+    def other(self, text: str) -> "Source":
+        """Return another source; of the same task or function, its options hold there too."""
+        other = Source.parse(text, {}, None, self.folder)
+        same = other.name == self.name
+        return attrs.evolve(other, options={**self.options, **other.options}) if same else other
+
     def records(self) -> Iterator[Record | RowError]:
         """Yield each row, or what is wrong with it.
 

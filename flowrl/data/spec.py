@@ -35,6 +35,12 @@ def _one_of(*known: str) -> Validator:
     return check
 
 
+def _told_apart(spec: "DataSpec", _: "attrs.Attribute[Any]", value: str | None) -> None:
+    """Refuse `exclude` without a column to compare."""
+    if value is not None and spec.unique_key is None:
+        raise DataError("`exclude` needs `unique_key`, the column by which rows are told apart")
+
+
 def _worked(_: object, attribute: "attrs.Attribute[Any]", value: Sequence[Any]) -> None:
     """Refuse a worked example that is not a prompt and its completion."""
     for number, example in enumerate(value, start=1):
@@ -106,7 +112,7 @@ class DataSpec:
     """Rows to leave out at the start, such as those held out by another spec's `limit`."""
     unique_key: str | None = None
     """Of rows that are equal in this column, ignoring case, keep the first."""
-    exclude: str | None = None
+    exclude: str | None = attrs.field(default=None, validator=_told_apart)
     """Another source: no row equals one of its rows in `unique_key`, ignoring case."""
 
     def check_lasts(self, steps: int, rows_per_step: int, rows: int | None = None) -> None:

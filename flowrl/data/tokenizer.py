@@ -44,6 +44,20 @@ def load_tokenizer(path: str | Path) -> Any:
     return tokenizer
 
 
+def is_hub_name(path: str) -> bool:
+    """Return whether the hub may have a model of that name: it has none of `runs/my--model`."""
+    if not HUB_NAME.fullmatch(path):
+        return False
+    from huggingface_hub import try_to_load_from_cache
+    from huggingface_hub.errors import HFValidationError
+
+    try:
+        try_to_load_from_cache(path, FILES[0])  # checks the name, and asks nobody
+    except HFValidationError:
+        return False
+    return True
+
+
 def check_ids(tokenizer: Any, rows: int) -> None:
     """Refuse a tokenizer whose ids go beyond the rows of a model's embedding.
 
@@ -79,7 +93,7 @@ def _find_on_hub(name: str) -> None:
 
     transformers would try for most of a minute before it says less.
     """
-    if not HUB_NAME.fullmatch(name):
+    if not is_hub_name(name):
         hint = "give a folder, or a name on the hub: `org/name`"
         raise DataError("there is no such model folder", where=name, hint=hint)
     import huggingface_hub

@@ -13,7 +13,7 @@ from flowrl.config.run_file import RunFile
 from flowrl.data.reasoning import TASK
 from flowrl.data.sources import Source
 from flowrl.data.spec import DataSpec
-from flowrl.data.tokenizer import HUB_NAME
+from flowrl.data.tokenizer import is_hub_name
 from flowrl.data.user import missing_file, user_sampler
 from flowrl.errors import DataError, RewardError
 from flowrl.ir.graph import Graph
@@ -36,8 +36,7 @@ def check_models(run: RunFile, graph: Graph) -> Iterator[str]:
 
         yield from check_folders(run, graph)
     for role, path in paths.items():
-        is_path = ("/" in path or "." in path) and not HUB_NAME.fullmatch(path)
-        if is_path and role not in here:
+        if role not in here and not is_hub_name(path):
             yield _needed(run.model_key(role), f"folder `{path}`")
 
 
@@ -56,7 +55,7 @@ def check_sources(run: RunFile, specs: Mapping[str, DataSpec]) -> Iterator[str]:
         source = Source.parse(spec.source, spec.options, spec.split, folder)
         yield from _here(run, f"{key}.source", source.lacks, source.found)
         if spec.exclude is not None:
-            other = Source.parse(spec.exclude, {}, None, folder)
+            other = source.other(spec.exclude)
             yield from _here(run, f"{key}.exclude", other.lacks, other.found)
         if (sampler := spec.sampler) is not None:
             find = partial(user_sampler, sampler, folder)

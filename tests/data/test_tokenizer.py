@@ -39,6 +39,9 @@ help: save the tokenizer into the model's folder; looked for tokenizer.json, tok
 
 
 def test_what_can_be_no_model_is_refused_at_once():
+    for name in ("runs/my--model", "runs/mine.."):
+        with pytest.raises(DataError, match=r"there is no such model folder"):
+            load_tokenizer(name)
     with pytest.raises(DataError) as caught:
         load_tokenizer("nosuch")
 

@@ -19,15 +19,21 @@ def test_check_says_which_model_folders_are_not_there(told, run_file, tmp_path):
     (tmp_path / "train.jsonl").touch()
     file = run_file()
     paths = "models.policy.path=gpt", "models.reference.path=./nowhere"
-    hub = "models.policy.path=org/name", "models.reference.path=gpt"
+    hub = "models.policy.path=org/name", "models.reference.path=org/name"
     unread = "models.reference.path=./nowhere", "program.kl_coef=0"
 
     code, out, _ = told("check", file, "--set", paths[0], "--set", paths[1])
-    assert (code, out.splitlines()[-1]) == snapshot(
-        (0, "`models.reference.path`: there is no folder `./nowhere` here; a run needs it.")
+    assert code == 0
+    assert [line for line in out.splitlines() if "no folder" in line] == snapshot(
+        [
+            "`models.policy.path`: there is no folder `gpt` here; a run needs it.",
+            "`models.reference.path`: there is no folder `./nowhere` here; a run needs it.",
+        ]
     )
+    dashes = told("check", file, "--set", "models.policy.path=org/my--name")[1]
+    assert "no folder `org/my--name`" in dashes
     assert "no folder" not in told("check", file, "--set", hub[0], "--set", hub[1])[1]
-    assert "no folder" not in told("check", file, "--set", unread[0], "--set", unread[1])[1]
+    assert "`./nowhere`" not in told("check", file, "--set", unread[0], "--set", unread[1])[1]
 
 
 def test_check_says_which_files_of_rows_are_not_there(told, run_file, tmp_path):  # noqa: F811
@@ -136,12 +142,12 @@ def test_check_looks_up_what_is_excluded(told, run_file, tmp_path):  # noqa: F81
     (tmp_path / "mine.py").write_text(ROWS)
     file = run_file()
 
-    def found(source):
-        return told(
-            "check", file, "--set", f"data.exclude={source}", "--set", "data.unique_key=prompt"
-        )
+    def found(excluded, source="data.source=train.jsonl"):
+        sets = f"data.exclude={excluded}", "data.unique_key=prompt", source
+        return told("check", file, *(text for each in sets for text in ("--set", each)))
 
-    assert found("mine.py:ROWS")[0] == 0
+    assert found("mine.py:ROWS")[0] == found("mine.py:rows?count=2")[0] == 0
+    assert found("mine.py:rows", "data.source=mine.py:rows?count=3")[0] == 0
     assert found("none.jsonl")[1].splitlines()[-1] == snapshot(
         "`data.exclude`: there is no file `none.jsonl` here; a run needs it."
     )
@@ -149,6 +155,11 @@ def test_check_looks_up_what_is_excluded(told, run_file, tmp_path):  # noqa: F81
 error: `data.exclude`: `options` do not fit rows(count, level='easy'): missing a required argument: 'count'
   --set data.exclude=mine.py:rows
 mine.py:rows
+""")
+    alone = told("check", file, "--set", "data.exclude=mine.py:ROWS")[2]
+    assert alone == snapshot("""\
+error: `data.exclude` needs `unique_key`, the column by which rows are told apart
+  --set data.exclude=mine.py:ROWS
 """)
     assert found("")[2] == snapshot("""\
 error: `data.exclude`: there is no such data source
