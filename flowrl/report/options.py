@@ -4,6 +4,8 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+import tomlkit
+
 from flowrl.config.toml.source import Assignment
 from flowrl.config.toml.structure import dotted
 from flowrl.errors import RunFileError
@@ -24,9 +26,9 @@ def settings(
     Raises:
         RunFileError: the lengths have another form, or a set gives what an option does.
     """
-    options = {} if cluster is None else {f'cluster.machines="{cluster}"': "--cluster"}
+    options = {} if cluster is None else {f"cluster.machines={_text(cluster)}": "--cluster"}
     if profile is not None:
-        options[f'workload.profile="{profile.absolute()}"'] = "--profile"
+        options[f"workload.profile={_text(str(profile.absolute()))}"] = "--profile"
     if lengths is not None:
         options |= dict.fromkeys(_lengths(lengths), "--lengths")
     given = [Assignment.parse(text) for text in sets]
@@ -40,6 +42,11 @@ def settings(
                     hint="leave one of them out",
                 )
     return (*sets, *options)
+
+
+def _text(value: str) -> str:
+    """Return a text as TOML, whatever quotes it has."""
+    return tomlkit.string(value).as_string()
 
 
 def _lengths(lengths: str) -> list[str]:

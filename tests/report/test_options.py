@@ -27,6 +27,16 @@ help: write those of prompts and responses: `256:600`, or `256:600/2048` at most
 """)
 
 
+def test_what_options_give_may_have_quotes_and_backslashes(tmp_path):
+    (tmp_path / "run.toml").touch()
+    profile = tmp_path / 'a "b"\\tc.json'
+
+    tables = Source.read(tmp_path / "run.toml", settings('8x"H100"', None, profile)).tables()
+
+    assert tables["cluster"]["machines"] == '8x"H100"'
+    assert tables["workload"]["profile"] == str(profile)
+
+
 def test_options_are_laid_over_a_table_that_a_set_replaces(tmp_path):
     (tmp_path / "run.toml").write_text('cluster.machines = "1xH200"')
     sets = ("cluster={ pools = { all = { gpus = 8 } } }", "workload={ rounds = 2 }")
