@@ -55,17 +55,32 @@ def user_sampler(name: str, folder: Path) -> Sampler:
     """Return a sampler whose errors name its line.
 
     Raises:
-        DataError: there is no such file or name, running the file raises, or it is no function.
+        DataError: there is no such file or name, running the file raises, or it is no function of
+            these three.
     """
     sampler = load(name, folder)
-    if not callable(sampler):
-        raise DataError(f"expected a function; got {type(sampler).__name__}", where=name)
+    _check_sampler(sampler, name)
 
     def order(rows: "Sequence[Row]", epoch: int, seed: int) -> list[int]:
         with locating(_file(name, folder), DataError):
             return list(sampler(rows, epoch, seed))
 
     return order
+
+
+def _check_sampler(sampler: Any, name: str) -> None:
+    """Refuse what is no function, and one that doesn't take what a sampler is called with."""
+    if not callable(sampler):
+        raise DataError(f"expected a function; got {type(sampler).__name__}", where=name)
+    try:
+        signature = inspect.signature(sampler)
+    except ValueError:  # of some that are written in C
+        return
+    try:
+        signature.bind((), 0, 0)
+    except TypeError as error:
+        problem = f"a sampler is called with (rows, epoch, seed), not {signature}: {error}"
+        raise DataError(problem, where=name) from error
 
 
 def load(name: str, folder: Path) -> Any:

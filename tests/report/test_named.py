@@ -182,7 +182,9 @@ data/train.json
 
 
 def test_check_finds_a_sampler_that_is_not_there(told, run_file, tmp_path):  # noqa: F811
-    (tmp_path / "mine.py").write_text("_N = 1\ndef hardest_first(rows, epoch, seed): ...\n")
+    (tmp_path / "mine.py").write_text(
+        "_N = 1\ndef hardest_first(rows, epoch, seed): ...\ndef _of_rows(rows): ...\n"
+    )
     file = run_file()
 
     def found(sampler):
@@ -199,6 +201,11 @@ help: it has hardest_first
 error: `data.sampler`: expected `path.py:name`
   --set data.sampler=hardest_first
 hardest_first
+""")
+    assert found("mine.py:_of_rows")[2] == snapshot("""\
+error: `data.sampler`: a sampler is called with (rows, epoch, seed), not (rows): too many positional arguments
+  --set data.sampler=mine.py:_of_rows
+mine.py:_of_rows
 """)
     assert found("mine.py:_N")[2] == snapshot("""\
 error: `data.sampler`: expected a function; got int
