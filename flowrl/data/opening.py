@@ -10,12 +10,12 @@ import attrs
 from flowrl.data.dataset import Dataset
 from flowrl.data.encoder import Encoder
 from flowrl.data.entry import LONG_PROMPT, Entry, Preparer
-from flowrl.data.prompt import template_columns
 from flowrl.data.reasoning import TASK
 from flowrl.data.record import Record, RowError
 from flowrl.data.select import DUPLICATE, EXCLUDED, carve, contents, distinct
 from flowrl.data.sources import Source
 from flowrl.data.spec import DataSpec, RowKind
+from flowrl.data.template import template_columns
 from flowrl.data.user import user_sampler
 from flowrl.errors import DataError
 

@@ -1,11 +1,11 @@
 """A row's prompt: plain text, or the turns of a chat."""
 
 from collections.abc import Mapping
-from string import Formatter
 from typing import Any
 
 from flowrl.data.record import Record, RowError
 from flowrl.data.spec import DataSpec
+from flowrl.data.template import template_columns
 from flowrl.errors import DataError
 
 Message = Mapping[str, Any]
@@ -74,24 +74,6 @@ def messages(record: Record, key: str) -> list[Message]:
     if not turns[-1]["content"].strip():
         raise RowError(f"empty {key}", f"the last message of `{key}` is blank", where=record.where)
     return [{name: part for name, part in turn.items() if part is not None} for turn in turns]
-
-
-def template_columns(template: str) -> frozenset[str]:
-    """Return the columns that a template reads.
-
-    Raises:
-        DataError: it is not a `str.format` template over names.
-    """
-    try:
-        names = [name for _, name, _, _ in Formatter().parse(template) if name is not None]
-    except ValueError as error:
-        hint = "write {{ and }} for braces that stand for themselves"
-        raise DataError(f"`template` is not a template: {error}", hint=hint) from error
-    columns = frozenset(name.partition(".")[0].partition("[")[0] for name in names)
-    if any(not column.isidentifier() for column in columns):
-        hint = 'name columns: "Question: {question}"; write {{ and }} for plain braces'
-        raise DataError(f"`template` has a field without a column's name: {template!r}", hint=hint)
-    return columns
 
 
 def _filled(template: str, record: Record) -> str:

@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 import attrs
 
+from flowrl.data.template import template_columns
 from flowrl.errors import DataError
 
 RowKind = Literal["prompts", "examples", "pairs"]
@@ -39,6 +40,12 @@ def _told_apart(spec: "DataSpec", _: "attrs.Attribute[Any]", value: str | None) 
     """Refuse `exclude` without a column to compare."""
     if value is not None and spec.unique_key is None:
         raise DataError("`exclude` needs `unique_key`, the column by which rows are told apart")
+
+
+def _over_columns(_: object, __: "attrs.Attribute[Any]", value: str | None) -> None:
+    """Refuse a template with braces that no row can fill in."""
+    if value is not None:
+        template_columns(value)
 
 
 def _worked(_: object, attribute: "attrs.Attribute[Any]", value: Sequence[Any]) -> None:
@@ -80,7 +87,7 @@ class DataSpec:
     """The column with a pair's better completion."""
     rejected_key: str = "rejected"
     """The column with a pair's worse completion."""
-    template: str | None = None
+    template: str | None = attrs.field(default=None, validator=_over_columns)
     """The prompt as a `str.format` template over columns: "Question: {question}\\nAnswer:"."""
     system: str | None = None
     """The system message of chat prompts; a row's own takes precedence."""

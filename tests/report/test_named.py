@@ -181,6 +181,25 @@ data/train.json
 """)
 
 
+def test_check_refuses_a_template_that_no_row_can_fill_in(told, run_file):  # noqa: F811
+    file = run_file()
+
+    def found(template):
+        return told("check", file, "--set", f"data.template={template}")
+
+    assert found("{question}: {{x}}")[0] == 0
+    assert found("{")[2] == snapshot("""\
+error: `data.template` is not a template: Single '{' encountered in format string
+  --set data.template={
+help: write {{ and }} for braces that stand for themselves
+""")
+    assert found("{first name}")[2] == snapshot("""\
+error: `data.template` has a field without a column's name: '{first name}'
+  --set data.template={first name}
+help: name columns: "Question: {question}"; write {{ and }} for plain braces
+""")
+
+
 def test_check_finds_a_sampler_that_is_not_there(told, run_file, tmp_path):  # noqa: F811
     (tmp_path / "mine.py").write_text(
         "_N = 1\ndef hardest_first(rows, epoch, seed): ...\ndef _of_rows(rows): ...\n"

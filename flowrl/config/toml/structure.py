@@ -17,7 +17,7 @@ from cattrs.errors import AttributeValidationNote
 from cattrs.gen import make_dict_structure_fn, mapping_structure_factory
 
 from flowrl.config.toml.types import Rule, accepts, as_toml, describe, item_types, origin_of
-from flowrl.errors import nearest
+from flowrl.errors import FlowrlError, nearest
 
 T = TypeVar("T")
 Hook = Callable[[Any, Any], Any]
@@ -194,11 +194,19 @@ def _problems(error: BaseException, path: KeyPath, cls: Any) -> Iterator[Problem
         hint = NO_NULL if error.args[0] in NULLS else ""
         text = f"`{dotted(path)}` must be {describe(cls)}; got {got}"
         yield Problem(path, text, hint, misfit=True)
-    elif named := re.match(r"['`](\w+)['`] ", str(error)):  # a validator: "'batch' must be >= 1"
-        path = (*path, named[1])
-        yield Problem(path, f"`{dotted(path)}` {str(error)[named.end() :]}", misfit=True)
     else:
-        yield Problem(path, f"`{dotted(path)}`: {error}")
+        yield _refused(error, path)
+
+
+def _refused(error: BaseException, path: KeyPath) -> Problem:
+    """Return what a validator says of the table at `path`, or of a key in it that it names."""
+    text, hint = str(error), ""
+    if isinstance(error, FlowrlError):
+        text, hint = error.problem, error.hint
+    if named := re.match(r"['`](\w+)['`] ", text):  # "'batch' must be >= 1"
+        path = (*path, named[1])
+        return Problem(path, f"`{dotted(path)}` {text[named.end() :]}", hint, misfit=True)
+    return Problem(path, f"`{dotted(path)}`: {text}", hint)
 
 
 def _below(parent: Any, error: BaseException, path: KeyPath) -> tuple[KeyPath, Any]:
