@@ -1,4 +1,4 @@
-"""Texts of a run file that are to be paths, and can be none."""
+"""Texts of a run file that are to be paths, and can be none, or lead where no run can write."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -7,9 +7,13 @@ from typing import Any
 from flowrl.config.tables.schema import Tables
 from flowrl.config.toml.structure import KeyPath, Problem, dotted
 
+FOLDER = ("train", "folder")
+
 
 def paths_lead(tables: Tables, folder: Path) -> Iterator[Problem]:
     """Yield texts that the file system takes for no path, whether anything is there or not.
+
+    What is there is left to who reads it; but a run's folder, which none reads, can't be a file.
 
     Args:
         tables: of a run file.
@@ -17,12 +21,16 @@ def paths_lead(tables: Tables, folder: Path) -> Iterator[Problem]:
     """
     for key, given in _given(tables):
         try:
-            (folder / Path(given).expanduser()).lstat()
+            path = folder / Path(given).expanduser()
+            path.lstat()
         except (FileNotFoundError, NotADirectoryError):
             pass
         except (OSError, RuntimeError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else error
             yield Problem(key, f"`{dotted(key)}` can't be looked up: {reason}")
+        else:
+            if key == FOLDER and not path.is_dir():
+                yield Problem(key, f"`{dotted(key)}` must name a folder; `{given}` is a file")
 
 
 def _given(tables: Tables) -> Iterator[tuple[KeyPath, str]]:
@@ -30,7 +38,7 @@ def _given(tables: Tables) -> Iterator[tuple[KeyPath, str]]:
     for role, table in tables.models.items():
         yield ("models", role, "path"), table.path
     texts: dict[KeyPath, Any] = {
-        ("train", "folder"): tables.train.folder,
+        FOLDER: tables.train.folder,
         ("workload", "profile"): tables.workload.profile,
         ("data", "source"): tables.data.get("source"),
         ("eval", "data", "source"): tables.eval and tables.eval.data.get("source"),

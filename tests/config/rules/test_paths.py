@@ -43,3 +43,17 @@ def test_a_file_in_the_way_of_a_path_is_left_to_who_reads_it(load, tmp_path):
     (tmp_path / "model").write_text("")
 
     assert load("", 'models.policy.path="model/inside"').models["policy"].path == "model/inside"
+
+
+def test_the_folder_of_a_run_that_is_a_file_is_told_with_its_line(load, error_of, tmp_path):
+    (tmp_path / "out").write_text("")
+    (tmp_path / "made").mkdir()
+
+    assert error_of("folder = 'out'\n") == snapshot("""\
+`train.folder` must name a folder; `out` is a file
+  run.toml:20
+   20 | folder = 'out'
+        ^^^^^^\
+""")
+    assert load("", "train.folder='made'").folder == tmp_path / "made"
+    assert load("", "train.folder='new'").folder == tmp_path / "new"
