@@ -44,26 +44,40 @@ def locating(path: Path, kind: type[FlowrlError] = ProgramError) -> Iterator[Non
     """
     try:
         yield
-    except FlowrlError:
+    except (FlowrlError, KeyboardInterrupt, GeneratorExit):  # the last ends what yields inside
         raise
-    except (Exception, SystemExit) as error:  # `sys.exit(0)` would end a run as if it were done
+    except BaseException as error:  # `sys.exit(0)` would end a run as if it were done
         problem = f"running {path.name} raised {_described(error)}"
         raise kind(problem, where=_raised_at(error, path)) from error
+
+
+def described(error: BaseException) -> str:
+    """Return the class and text of an error as a traceback ends with them."""
+    lines = traceback.format_exception_only(error)  # those of a syntax error begin with its place
+    return "".join(line for line in lines if not line.startswith("  ")).strip()
+
+
+def syntax_place(error: BaseException) -> str:
+    """Return an excerpt of what can't be parsed; "" if that is no file, or the error another."""
+    if not isinstance(error, SyntaxError) or not error.filename:
+        return ""
+    if not Path(error.filename).is_file():  # what `eval` is given
+        return ""
+    start = (error.offset or 1) - 1
+    end = error.end_offset - 1 if error.end_offset and error.end_offset > 0 else 0
+    return Location(error.filename, error.lineno or 1, start, max(end, start + 1)).excerpt()
 
 
 def _described(error: BaseException) -> str:
     """Return the class and text of an error, and the attribute that may have been meant."""
     if isinstance(error, AttributeError) and error.name:
         return f"AttributeError: {error}{nearest(error.name, dir(error.obj))}"
-    return traceback.format_exception_only(error)[-1].strip()
+    return described(error)
 
 
 def _raised_at(error: BaseException, path: Path) -> str:
     """Return an excerpt of the innermost line of the file that the error passed through."""
-    if isinstance(error, SyntaxError) and error.filename:
-        start = (error.offset or 1) - 1
-        end = error.end_offset - 1 if error.end_offset and error.end_offset > 0 else 0
-        return Location(error.filename, error.lineno or 1, start, max(end, start + 1)).excerpt()
     frames = traceback.extract_tb(error.__traceback__)
     own = [f for f in frames if Path(f.filename).resolve() == path.resolve()]
-    return Location.of_frame(own[-1]).excerpt() if own else f"  {path}"
+    passed = Location.of_frame(own[-1]).excerpt() if own else f"  {path}"
+    return syntax_place(error) or passed

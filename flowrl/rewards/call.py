@@ -15,6 +15,7 @@ import attrs
 
 from flowrl import user_file
 from flowrl.errors import Location
+from flowrl.user_file import syntax_place
 
 Kind = Literal[
     "exception",
@@ -61,7 +62,9 @@ def call(function: Callable[..., Any], arguments: Mapping[str, Any], count: int)
     try:
         result = function(**arguments)
         return checked(asyncio.run(result) if inspect.iscoroutine(result) else result, count)
-    except (Exception, SystemExit) as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         return Fault("exception", f"raised {described(error)}", raised_at(error))
 
 
@@ -85,7 +88,7 @@ def counted(count: int, noun: str) -> str:
 
 def described(error: BaseException) -> str:
     """Return the exception's type and text as a traceback ends with them, cut if very long."""
-    return shortened("".join(traceback.format_exception_only(error)).strip())
+    return shortened(user_file.described(error))
 
 
 def shortened(text: str) -> str:
@@ -94,13 +97,16 @@ def shortened(text: str) -> str:
 
 
 def raised_at(error: BaseException) -> str:
-    """Return an excerpt of the innermost line in the file that was called, if any was reached."""
+    """Return an excerpt of the innermost line in the file that was called, if any was reached.
+
+    Of a file that can't be parsed, it is the line that can't.
+    """
     after = traceback.extract_tb(error.__traceback__)[1:]
     frames = [
         f for f in after if "importlib" not in f.filename and not f.filename.startswith(CALLERS)
     ]
     own = [frame for frame in frames if frame.filename == frames[0].filename]
-    return Location.of_frame(own[-1]).excerpt() if own else ""
+    return syntax_place(error) or (Location.of_frame(own[-1]).excerpt() if own else "")
 
 
 def _number(item: Any) -> float | Fault:

@@ -161,7 +161,7 @@ def _file(path: Path) -> ModuleType:
     taken = path.stem in sys.modules or path.stem in sys.stdlib_module_names
     try:
         return import_file(path, None if taken else path.stem)
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
         raise _import_failed(path.name, error) from error
 
 
@@ -175,12 +175,12 @@ def _module(name: str) -> ModuleType:
             f"there is no module `{error.name}` for the reward function's `{name}`",
             hint="install it, or name a file: `path.py:name`",
         ) from error
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
         raise _import_failed(name, error) from error
 
 
-def _import_failed(name: str, error: BaseException) -> FlowrlError:
-    if isinstance(error, FlowrlError):
+def _import_failed(name: str, error: BaseException) -> FlowrlError | KeyboardInterrupt:
+    if isinstance(error, FlowrlError | KeyboardInterrupt):
         return error
     return RewardError(f"importing `{name}` raised {described(error)}", where=raised_at(error))
 
@@ -194,6 +194,8 @@ def _member(module: ModuleType, source: str, attribute: str) -> Callable[..., An
             f"`{source}` has no function `{attribute}`{nearest(attribute, known)}",
             hint=f"it has {_listed(known)}",
         ) from None
+    except BaseException as error:  # of a module's own `__getattr__`
+        raise _import_failed(f"{source}:{attribute}", error) from error
     if not callable(function):
         raise RewardError(
             f"expected `{source}:{attribute}` to be a function, got {type(function).__name__}"

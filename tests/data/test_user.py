@@ -2,6 +2,7 @@ import pytest
 from inline_snapshot import snapshot
 
 from flowrl.data.record import RowError
+from flowrl.data.user import user_rows
 from flowrl.errors import DataError
 
 SOURCE = """
@@ -175,6 +176,56 @@ running broken.py raised ZeroDivisionError: division by zero
     1 | ROWS = [1 / 0]
                 ^^^^^\
 """)
+
+
+@pytest.mark.parametrize("error", ["BaseException", "asyncio.CancelledError", "SystemExit"])
+def test_a_file_that_raises_what_is_no_exception_is_shown_with_its_line(opened, written, error):
+    written("broken.py", f"import asyncio\nraise {error}('no')")
+
+    with pytest.raises(DataError) as caught:
+        opened("broken.py:ROWS")
+
+    assert f"{error.removeprefix('asyncio.')}: no\n  broken.py:2\n" in str(caught.value)
+
+
+def test_ctrl_c_while_a_file_runs_passes(opened, written):
+    written("broken.py", "raise KeyboardInterrupt")
+
+    with pytest.raises(KeyboardInterrupt):
+        opened("broken.py:ROWS")
+
+
+def test_rows_that_are_left_are_closed_without_an_error(written, tmp_path):
+    written(
+        "endless.py", "from itertools import count\nROWS = ({'prompt': str(n)} for n in count())"
+    )
+    rows = user_rows("endless.py:ROWS", {}, tmp_path)
+
+    assert next(rows) == ("endless.py:ROWS:1", {"prompt": "0"})
+    rows.close()
+    assert list(rows) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [("ROWS = [", "ROWS = ["), ("\nROWS = eval('[')", "ROWS = eval('[')")],
+    ids=["the file", "a text that it reads"],
+)
+def test_what_cannot_be_parsed_is_shown_with_a_line_of_the_file(opened, written, text, line):
+    written("broken.py", text)
+
+    with pytest.raises(DataError, match=r"running broken\.py raised SyntaxError: ") as caught:
+        opened("broken.py:ROWS")
+
+    assert f" | {line}\n" in str(caught.value)
+    assert "broken.py:" in str(caught.value)
+
+
+def test_notes_of_an_error_are_told_with_it(opened, written):
+    written("noted.py", "error = ValueError('no')\nerror.add_note('a note')\nraise error")
+
+    with pytest.raises(DataError, match=r"running noted\.py raised ValueError: no\na note\n"):
+        opened("noted.py:ROWS")
 
 
 RAISING = """

@@ -130,6 +130,24 @@ def test_leaving_the_program_is_the_fault_of_the_call():
     assert call(reward, {}, 1).text == snapshot("raised SystemExit: 4")
 
 
+def test_a_text_that_cannot_be_parsed_is_told_with_the_line_that_reads_it():
+    reply = call(lambda: eval("1 +"), {}, 1)
+
+    assert reply.text == snapshot("raised SyntaxError: invalid syntax")
+    assert "eval(" in reply.source
+
+
+def test_what_is_no_exception_is_the_fault_of_its_call_but_ctrl_c_passes():
+    def raising(error):
+        raise error
+
+    assert call(raising, {"error": asyncio.CancelledError()}, 1).text == snapshot(
+        "raised asyncio.exceptions.CancelledError"
+    )
+    with pytest.raises(KeyboardInterrupt):
+        call(raising, {"error": KeyboardInterrupt()}, 1)
+
+
 def test_an_exception_that_cannot_be_printed_is_told_all_the_same():
     class Mute(Exception):
         def __str__(self):

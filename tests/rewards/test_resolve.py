@@ -99,6 +99,41 @@ importing `rewards.py` raised ModuleNotFoundError: No module named 'no_such_modu
     ]
 
 
+def test_a_file_that_cannot_be_parsed_is_told_with_its_line(write):
+    assert message("rewards.py:f", write("x = 1\ndef f(:")) == snapshot("""\
+importing `rewards.py` raised SyntaxError: invalid syntax
+  rewards.py:2
+    2 | def f(:
+              ^\
+""")
+
+
+@pytest.mark.parametrize("error", ["BaseException", "asyncio.CancelledError", "SystemExit"])
+def test_a_file_that_raises_what_is_no_exception_is_told_with_its_line(write, error):
+    folder = write(f"import asyncio\nraise {error}('no')")
+
+    told = message("rewards.py:f", folder)
+
+    assert told.startswith("importing `rewards.py` raised ")
+    assert f"{error.removeprefix('asyncio.')}: no\n  rewards.py:2\n" in told
+
+
+def test_ctrl_c_while_a_file_is_imported_passes(write):
+    with pytest.raises(KeyboardInterrupt):
+        resolve("rewards.py:f", {}, write("raise KeyboardInterrupt"))
+
+
+def test_an_error_of_a_module_that_makes_its_functions_is_told_with_its_line(write):
+    folder = write("def __getattr__(name):\n    raise ValueError(name)")
+
+    assert message("rewards.py:f", folder) == snapshot("""\
+importing `rewards.py:f` raised ValueError: f
+  rewards.py:2
+    2 |     raise ValueError(name)
+            ^^^^^^^^^^^^^^^^^^^^^^\
+""")
+
+
 def test_columns_are_the_parameters_besides_the_texts():
     taken = {
         "all": columns(lambda prompts, completions, answer, tolerance=0.1, **rest: ...),
