@@ -123,6 +123,9 @@ class DataError(FlowrlError):
 class RewardError(FlowrlError):
     """A reward function that failed, or returned what is not a number per completion."""
 
+    reward: str = ""
+    """The name of the reward that it is of, if that is known."""
+
 
 class EngineError(FlowrlError):
     """An engine that cannot do what it was asked."""

@@ -13,7 +13,7 @@ from flowrl.rewards.call import Fault, Reply, call, described
 from flowrl.rewards.chunks import Chunk, Tally
 from flowrl.rewards.client import Client
 from flowrl.rewards.process import INSIDE, Worker, first_ready
-from flowrl.rewards.resolve import bind, called, columns, name_of, resolve
+from flowrl.rewards.resolve import bind, called, columns, name_of, naming, resolve
 from flowrl.rewards.routes import Route, Routes, Target
 from flowrl.rewards.scores import Policy, Scores
 from flowrl.rewards.server import ServerSpec
@@ -180,7 +180,8 @@ def _reached(servers: Mapping[str, ServerSpec]) -> dict[str, Client]:
     clients: dict[str, Client] = {}
     try:
         for name, spec in servers.items():
-            clients[name] = Client(name, spec)
+            with naming(name):
+                clients[name] = Client(name, spec)
     except BaseException:
         for client in clients.values():
             client.close()

@@ -5,7 +5,8 @@ import importlib
 import inspect
 import operator
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -67,6 +68,20 @@ def resolve(name: str, options: Mapping[str, Any], folder: Path) -> Callable[...
         return scorer(attribute, **options)
     module = _file(folder / source) if source.endswith(".py") else _module(source)
     return bind(name, _member(module, source, attribute), options)
+
+
+@contextmanager
+def naming(reward: str) -> Iterator[None]:
+    """Say of an error that is raised inside which reward it is of.
+
+    Raises:
+        RewardError: the same.
+    """
+    try:
+        yield
+    except RewardError as error:
+        error.reward = reward
+        raise
 
 
 def bind(name: str, function: Callable[..., Any], options: Mapping[str, Any]) -> Callable[..., Any]:

@@ -24,7 +24,7 @@ import attrs
 from flowrl.errors import FlowrlError, RewardError
 from flowrl.rewards.call import Fault, Reply, call, described
 from flowrl.rewards.ending import end_group
-from flowrl.rewards.resolve import Columns, columns, resolve
+from flowrl.rewards.resolve import Columns, columns, naming, resolve
 
 GRACE = 3.0
 """Seconds past its time limit after which a call ends itself: by then the parent should have."""
@@ -86,13 +86,23 @@ def _start(start: Start, functions: dict[Key, Callable[..., Any]]) -> Started | 
     started: Started = {}
     for key, (name, options) in start.functions.items():
         try:
-            functions[key] = resolve(name, options, start.folder)
-            started[key] = columns(functions[key])
+            with naming(key[0]):
+                functions[key], started[key] = _loaded(name, options, start.folder)
         except FlowrlError as error:
             return error
-        except Exception as error:
-            return RewardError(f"loading `{name}` raised {described(error)}")
     return started
+
+
+def _loaded(
+    name: str, options: Mapping[str, Any], folder: Path
+) -> tuple[Callable[..., Any], Columns]:
+    try:
+        function = resolve(name, options, folder)
+        return function, columns(function)
+    except FlowrlError:
+        raise
+    except Exception as error:
+        raise RewardError(f"loading `{name}` raised {described(error)}") from error
 
 
 def _answer(message: bytes, functions: Mapping[Key, Callable[..., Any]]) -> Reply:

@@ -103,7 +103,8 @@ class RewardOpening:
         try:
             pool = RewardPool(self.specs, workers=self.workers, folder=self.folder)
         except RewardError as error:
-            raise error.told(where=error.where, made=self.lines.values()) from error
+            lines = [self.lines[error.reward]] if error.reward else self.lines.values()
+            raise error.told(where=error.where, made=lines) from error
         plain = score_function(pool, self.policy)
         count, file = self.samples
         training = SampleLog(file, count, plain) if count else plain

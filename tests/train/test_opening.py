@@ -186,3 +186,24 @@ def test_a_reward_that_is_not_there_is_told_with_its_line(executor, folder):
         ^^^^^^
 help: it has `vowels`\
 """)
+
+
+def test_of_several_rewards_the_one_that_fails_is_told_with_its_line(refused):
+    table = '[reward]\nlength = "reward.py:vowels"\nreward = "reward.py:vowel"'
+
+    assert refused("grpo", kind=RewardError, reward=table) == snapshot("""\
+`reward.py` has no function `vowel` (did you mean `vowels`?)
+  run.toml:19
+   19 | reward = "reward.py:vowel"
+        ^^^^^^
+help: it has `vowels`\
+""")
+
+
+def test_a_server_that_is_not_there_is_told_with_its_line_alone(refused):
+    table = '[reward]\nlength = "reward.py:vowels"\nreward = "http://no.invalid/score"'
+
+    told = refused("grpo", kind=RewardError, reward=table)
+
+    assert "length" not in told
+    assert ' | reward = "http://no.invalid/score"\n' in told
