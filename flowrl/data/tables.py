@@ -8,6 +8,9 @@ from typing import Any
 from flowrl.data.record import Found
 from flowrl.errors import DataError, nearest
 
+SAVED = (("dataset_dict.json",), ("dataset_info.json", "state.json"))
+"""What `save_to_disk` writes beside rows: of several splits, and of one table."""
+
 
 def parquet_rows(path: Path, name: str) -> Found:
     """Yield the rows of a Parquet file."""
@@ -28,7 +31,21 @@ def _streamed(builder: str, path: Path, name: str) -> Found:
 
 
 def saved_rows(path: Path, name: str, split: str | None) -> Found:
-    """Yield the rows of a folder written by `save_to_disk`."""
+    """Return the rows of a folder written by `save_to_disk`.
+
+    Raises:
+        DataError: the folder lacks what that writes.
+    """
+    if not any(all((path / file).is_file() for file in files) for files in SAVED):
+        raise DataError(
+            f"expected a folder saved by `datasets`, with {', or '.join(map(' and '.join, SAVED))}",
+            where=name,
+            hint=f"name files by a path or glob, such as `{name.rstrip('/')}/*.parquet`",
+        )
+    return _saved(path, name, split)
+
+
+def _saved(path: Path, name: str, split: str | None) -> Found:
     datasets = _library()
     with _named_errors(name, "a folder saved by `datasets`"):
         rows = datasets.load_from_disk(str(path))

@@ -57,6 +57,7 @@ def test_check_says_which_files_of_rows_are_not_there(told, run_file, tmp_path):
 def test_check_says_which_sources_of_no_file_are_not_there(told, run_file, tmp_path):  # noqa: F811
     file = run_file()
     (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "dataset_dict.json").touch()
 
     def said(source):
         lines = told("check", file, "--set", f"data.source={source}")[1].splitlines()
@@ -178,6 +179,18 @@ def test_check_refuses_a_file_of_no_known_kind(told, run_file, tmp_path):  # noq
 error: `data.source`: expected .jsonl, .csv, .parquet, .arrow files; got data/train.json
   --set data.source=data/train.json
 data/train.json
+""")
+
+
+def test_check_refuses_a_folder_that_datasets_did_not_save(told, run_file, tmp_path):  # noqa: F811
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "state.json").touch()
+
+    assert told("check", run_file(), "--set", "data.source=data/")[2] == snapshot("""\
+error: `data.source`: expected a folder saved by `datasets`, with dataset_dict.json, or dataset_info.json and state.json
+  --set data.source=data/
+data/
+help: name files by a path or glob, such as `data/*.parquet`
 """)
 
 
