@@ -26,10 +26,12 @@ def user_rows(name: str, options: Mapping[str, Any], folder: Path) -> Found:
     The function is called when the first row is asked for.
 
     Raises:
-        DataError: there is no such file or name, the options don't fit, or its code raises.
+        DataError: there is no such file or name, the options don't fit, its code raises, or it is
+            an `async def`.
     """
     found = load(name, folder)
     if callable(found):
+        _check_sync(found, name)
         with locating(_file(name, folder), DataError):
             _check_options(found, name, options)
     elif options:
@@ -72,6 +74,7 @@ def _check_sampler(sampler: Any, name: str) -> None:
     """Refuse what is no function, and one that doesn't take what a sampler is called with."""
     if not callable(sampler):
         raise DataError(f"expected a function; got {type(sampler).__name__}", where=name)
+    _check_sync(sampler, name)
     try:
         signature = inspect.signature(sampler)
     except ValueError:  # of some that are written in C
@@ -81,6 +84,16 @@ def _check_sampler(sampler: Any, name: str) -> None:
     except TypeError as error:
         problem = f"a sampler is called with (rows, epoch, seed), not {signature}: {error}"
         raise DataError(problem, where=name) from error
+
+
+def _check_sync(function: Callable[..., Any], name: str) -> None:
+    """Refuse an `async def`: what it returns is awaited by none."""
+    if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+        raise DataError(
+            "expected a plain function; got an `async def`",
+            where=name,
+            hint="call it by another: `def f(...): return asyncio.run(...)`",
+        )
 
 
 def load(name: str, folder: Path) -> Any:

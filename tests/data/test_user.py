@@ -93,6 +93,14 @@ mine.py:ROWS\
     )
 
 
+@pytest.mark.parametrize("body", ["return []", "yield {'prompt': 'a'}"])
+def test_an_async_function_is_refused_before_it_is_called(opened, written, body):
+    written("late.py", f"async def rows():\n    {body}\n")
+
+    with pytest.raises(DataError, match="got an `async def`"):
+        opened("late.py:rows")
+
+
 def test_a_row_that_is_no_dict_is_a_bad_row(opened, source):
     with pytest.raises(RowError) as caught:
         opened(source + "words")

@@ -249,6 +249,24 @@ mine.py:_N
     )
 
 
+def test_check_refuses_data_of_async_functions(told, run_file, tmp_path):  # noqa: F811
+    (tmp_path / "mine.py").write_text(
+        "async def rows(): return []\nasync def each(): yield {}\n"
+        "async def order(rows, epoch, seed): return []\n"
+    )
+    file = run_file()
+
+    assert told("check", file, "--set", "data.source=mine.py:rows")[2] == snapshot("""\
+error: `data.source`: expected a plain function; got an `async def`
+  --set data.source=mine.py:rows
+mine.py:rows
+help: call it by another: `def f(...): return asyncio.run(...)`
+""")
+    for key, name in (("source", "each"), ("sampler", "order")):
+        error = told("check", file, "--set", f"data.{key}=mine.py:{name}")[2]
+        assert error.startswith(f"error: `data.{key}`: expected a plain function")
+
+
 @pytest.fixture
 def package(tmp_path, monkeypatch):
     """A package of rewards that is installed."""
