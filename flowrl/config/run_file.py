@@ -187,7 +187,7 @@ def _invalid(error: Invalid, source: Source, tables: Table) -> RunFileError:
 def _hyperparameters(source: Source, tables: Table) -> list[str]:
     """Return the names of the program's hyperparameters, if it can be imported."""
     try:
-        given = structure(ProgramTable, tables.get("program"))
+        given = structure(ProgramTable, tables.get("program", {}))
         file = program_file(given.file, source.file.parent.absolute())
         signature = load_program(file, given.name).signature
     except (Invalid, FlowrlError):

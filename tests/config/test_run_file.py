@@ -142,6 +142,23 @@ also: the run file lacks the key `train`, a table
 """)
 
 
+def test_an_unknown_key_beside_no_program_is_named_with_what_is_missing(error_of):
+    assert error_of(text="progam = 'grpo'\n") == snapshot("""\
+the run file lacks the key `program`, a table
+  run.toml
+also: the run file lacks the key `models`, a table
+  run.toml
+also: the run file lacks the key `data`, a table
+  run.toml
+also: the run file lacks the key `train`, a table
+  run.toml
+also: unknown key `progam` in the run file (did you mean `program`?)
+  run.toml:1
+    1 | progam = 'grpo'
+        ^^^^^^\
+""")
+
+
 def test_an_error_of_a_set_is_located_there(error_of):
     assert error_of("", "train.stps=5") == snapshot("""\
 unknown key `stps` in [train] (did you mean `steps`?)
