@@ -5,6 +5,7 @@ import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from os.path import isfile
 from pathlib import Path
 from types import ModuleType
 
@@ -59,13 +60,14 @@ def described(error: BaseException) -> str:
 
 def syntax_place(error: BaseException) -> str:
     """Return an excerpt of what can't be parsed; "" if that is no file, or the error another."""
-    if not isinstance(error, SyntaxError) or not error.filename:
-        return ""
-    if not Path(error.filename).is_file():  # what `eval` is given
-        return ""
-    start = (error.offset or 1) - 1
-    end = error.end_offset - 1 if error.end_offset and error.end_offset > 0 else 0
-    return Location(error.filename, error.lineno or 1, start, max(end, start + 1)).excerpt()
+    match error:
+        case SyntaxError(filename=str(file), lineno=int(line), offset=int(offset)):
+            if not isfile(file):  # what `eval` is given, or any text that `compile` was
+                return ""
+            start = max(offset - 1, 0)
+            end = error.end_offset - 1 if error.end_offset and error.end_offset > 0 else 0
+            return Location(file, line, start, max(end, start + 1)).excerpt()
+    return ""
 
 
 def _described(error: BaseException) -> str:

@@ -137,6 +137,20 @@ def test_a_text_that_cannot_be_parsed_is_told_with_the_line_that_reads_it():
     assert "eval(" in reply.source
 
 
+@pytest.mark.parametrize(
+    "place",
+    [("1 +" * 100, 1, 1, ""), (7, 1, 1, ""), (__file__, "x", 1, ""), (__file__, None, 1, "")],
+)
+def test_an_error_of_a_text_whose_place_is_no_files_is_the_fault_of_its_call(place):
+    def reward():
+        raise SyntaxError("invalid syntax", place)
+
+    reply = call(reward, {}, 1)
+
+    assert reply.text.startswith("raised SyntaxError: invalid syntax")
+    assert 'raise SyntaxError("invalid syntax", place)' in reply.source
+
+
 def test_what_is_no_exception_is_the_fault_of_its_call_but_ctrl_c_passes():
     def raising(error):
         raise error

@@ -23,13 +23,14 @@ def paths_lead(tables: Tables, folder: Path) -> Iterator[Problem]:
         try:
             path = folder / Path(given).expanduser()
             path.lstat()
+            in_the_way = key == FOLDER and path.is_file()
         except (FileNotFoundError, NotADirectoryError):
             pass
         except (OSError, RuntimeError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else error
             yield Problem(key, f"`{dotted(key)}` can't be looked up: {reason}")
         else:
-            if key == FOLDER and not path.is_dir():
+            if in_the_way:
                 yield Problem(key, f"`{dotted(key)}` must name a folder; `{given}` is a file")
 
 

@@ -57,3 +57,14 @@ def test_the_folder_of_a_run_that_is_a_file_is_told_with_its_line(load, error_of
 """)
     assert load("", "train.folder='made'").folder == tmp_path / "made"
     assert load("", "train.folder='new'").folder == tmp_path / "new"
+
+
+def test_a_folder_of_a_run_that_links_nowhere_is_no_file(load, error_of, tmp_path):
+    (tmp_path / "dangling").symlink_to("nothing")
+    (tmp_path / "long").symlink_to("x" * 300)
+
+    assert load("", "train.folder='dangling'").folder == tmp_path / "dangling"
+    assert error_of("", "train.folder='long'") == snapshot("""\
+`train.folder` can't be looked up: File name too long
+  --set train.folder='long'\
+""")
