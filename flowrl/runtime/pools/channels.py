@@ -13,14 +13,14 @@ import numpy.typing as npt
 import ray
 import torch
 from ray import ObjectRef
-from ray.exceptions import RayActorError, RayTaskError
+from ray.exceptions import ObjectLostError, RayActorError, RayTaskError
 from torch import Tensor
 
 from flowrl.errors import EngineError
 from flowrl.functional.ragged import Ragged
 from flowrl.runtime.engine import Generator
 from flowrl.runtime.host import Handle, Resident
-from flowrl.runtime.pools.failures import Failure, WorkerDied
+from flowrl.runtime.pools.failures import Failure, SenderEndedError, WorkerDied
 from flowrl.runtime.pools.lines import Line
 from flowrl.runtime.rows.selection import Selection
 
@@ -129,8 +129,16 @@ def put(values: Sequence[Any]) -> Box:
 
 
 def get(box: Box) -> list[Any]:
-    """Return the values that another worker has put; a model is held by its weights."""
-    return [_arrived(value) for value in ray.get(box[0])]
+    """Return the values that another worker has put; a model is held by its weights.
+
+    Raises:
+        SenderEndedError: the other worker is gone, and with it what it has put.
+    """
+    try:
+        found = ray.get(box[0])
+    except ObjectLostError as error:
+        raise SenderEndedError("the worker that sent this has ended") from error
+    return [_arrived(value) for value in found]
 
 
 def size(value: Any) -> int:

@@ -16,9 +16,10 @@ from flowrl.runtime.graph.loops import CONTROL
 from flowrl.runtime.graph.origins import origins, row_of
 from flowrl.runtime.graph.segments import Kind, Segment, inner_graphs, segments
 from flowrl.runtime.host import Path
+from flowrl.runtime.pools.causes import several
 from flowrl.runtime.pools.crossings import Crossings
 from flowrl.runtime.pools.held import Held, as_given, hold
-from flowrl.runtime.pools.instructions import Instructions, several
+from flowrl.runtime.pools.instructions import Instructions
 from flowrl.runtime.pools.lines import Line, Replies
 from flowrl.runtime.ranks.edges import layout_of
 

@@ -29,6 +29,10 @@ class WorkerDied(Exception):
     """A worker is gone, and what it was told is not done."""
 
 
+class SenderEndedError(EngineError):
+    """A worker reads what another one has sent, which has ended since."""
+
+
 RowOf = Callable[[SampleError], str]
 """Tells which row of the data a refused sample was made of; see `origins.row_of`."""
 

@@ -12,9 +12,6 @@ from flowrl.compiler.cluster import Cluster, Pool
 from flowrl.data.record import RowError
 from flowrl.errors import EngineError, FlowrlError
 from flowrl.runtime.host import Scores
-from flowrl.runtime.pools.failures import WorkerDied
-from flowrl.runtime.pools.instructions import Instructions
-from flowrl.runtime.pools.lines import Line
 from flowrl.runtime.pools.pools import PoolSize, RaySpec, started
 from programs.ppo import ppo
 from tests.runtime import steps
@@ -176,31 +173,6 @@ def test_the_first_failure_is_told_not_those_that_follow_from_it(error_of):
 
     assert "no score today" in text
     assert "halves" not in text
-
-
-class Heard:
-    """Replies of which the first has failed and the second is not there yet."""
-
-    def get(self, replies):
-        raise WorkerDied
-
-    def arrived(self, replies):
-        return replies == ["first"]
-
-
-class Twofold(Line):
-    """A line to a worker that replies twice."""
-
-    def send(self, method, dead, args, replies):
-        return ["first", "second"]
-
-
-def test_one_of_several_replies_tells_that_a_call_has_failed():
-    instructions = Instructions({}, Heard())
-    instructions.tell(Twofold("rollout", 0), (), "scatter", replies=2)
-
-    with pytest.raises(EngineError, match="worker 0 of pool `rollout` died"):
-        instructions.settle()
 
 
 def test_errors_cross_processes_whole():
