@@ -20,6 +20,8 @@ from flowrl.ops.move import Transfer
 from flowrl.rewards.server import ServerSpec
 from tests.train.conftest import make_model, model, records  # noqa: F401
 
+pytestmark = pytest.mark.processes
+
 ROOT = Path(__file__).parents[1]
 OUTSIDE = ROOT / "tests" / "outside"
 FENCES = re.findall(r"```\w+\n(.*?)```", (ROOT / "docs" / "extending.md").read_text(), re.DOTALL)

@@ -16,6 +16,8 @@ from tests.ranked import as_ranks
 
 from .conftest import BOS, EOS
 
+pytestmark = pytest.mark.processes
+
 EXACT = {"float32": 1e-4, "float64": 1e-10}
 ROWS = [
     ([BOS], [70, 80, EOS]),

@@ -9,6 +9,8 @@ from flowrl.rewards.pool import RewardPool
 from flowrl.rewards.spec import RewardSpec
 from tests.rewards.processes import FAULTY, workers_of
 
+pytestmark = pytest.mark.processes
+
 
 def length(prompts, completions):
     return [len(completion) for completion in completions]

@@ -9,6 +9,8 @@ import pytest
 
 from tests.rewards.processes import FAULTY, PATIENCE, ended, workers_of
 
+pytestmark = pytest.mark.processes
+
 
 @pytest.mark.parametrize("session", ["", ", start_new_session=True"])
 def test_closing_leaves_no_process_not_even_one_that_a_function_started(session, write, pool, rows):

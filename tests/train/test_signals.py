@@ -10,6 +10,8 @@ import pytest
 from tests.rewards.processes import ended
 from tests.started import LONG, runs, wait_for_records
 
+pytestmark = pytest.mark.processes
+
 
 @pytest.fixture
 def started(folder):

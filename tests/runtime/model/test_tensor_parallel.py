@@ -26,6 +26,8 @@ from flowrl.runtime.ranks.ranks import Ranks
 from tests.ranked import leave
 from tests.runtime.families import FAMILIES, KEYS, model_of, save
 
+pytestmark = pytest.mark.processes
+
 
 @contextlib.contextmanager
 def rank_of(index, count):
