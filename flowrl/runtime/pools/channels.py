@@ -137,7 +137,10 @@ def get(box: Box) -> list[Any]:
     try:
         found = ray.get(box[0])
     except ObjectLostError as error:
-        raise SenderEndedError("the worker that sent this has ended") from error
+        raise SenderEndedError(
+            f"what another worker sent is lost ({type(error).__name__})",
+            hint="look into the logs of Ray and of that worker's node: it ended, or ran out of disk",
+        ) from error
     return [_arrived(value) for value in found]
 
 
