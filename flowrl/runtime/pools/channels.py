@@ -139,7 +139,7 @@ def get(box: Box) -> list[Any]:
     except ObjectLostError as error:
         raise SenderEndedError(
             f"what another worker sent is lost ({type(error).__name__})",
-            hint="look into the logs of Ray and of that worker's node: it ended, or ran out of disk",
+            hint="look into Ray's logs on that worker's node: it ended, or ran out of disk",
         ) from error
     return [_arrived(value) for value in found]
 
