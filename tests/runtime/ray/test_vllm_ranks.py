@@ -87,11 +87,11 @@ def _walked(specs, tokenizer, size, world, packs):
     made.append(sampled(generator))
     for version, weights in ((2, first), (3, second)):
         for name, tensor in generator.stored().items():
-            tensor.copy_(of(weights[name], generator.shards[name]))
+            tensor.copy_(of(weights[name], generator.inbox.shards[name]))
         generator.renewed(version)
         made.append(sampled(generator))
     share = numbers(generator.stored()) / numbers(first)
-    assert generator.direct != packs
+    assert generator.inbox.direct != packs
     return made, generator.version, share
 
 

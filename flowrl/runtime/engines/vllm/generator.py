@@ -1,7 +1,6 @@
 """The vllm engine: samples with vLLM in this process, on a GPU or on CPUs."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import isfinite
 from typing import Any
 
@@ -11,6 +10,7 @@ from torch import Tensor
 from flowrl.errors import EngineError
 from flowrl.runtime.engine import Completion, Request, Sampling
 from flowrl.runtime.engines.vllm.adapter import Adapters
+from flowrl.runtime.engines.vllm.inbox import Inbox
 from flowrl.runtime.engines.vllm.process import (
     end_alone,
     import_vllm,
@@ -21,11 +21,11 @@ from flowrl.runtime.engines.vllm.process import (
 )
 from flowrl.runtime.engines.vllm.samples import StopStrings, completion, parameters
 from flowrl.runtime.engines.vllm.shards import shards_of
-from flowrl.runtime.engines.vllm.start import KNOWN, at_once, check_dtype, start
+from flowrl.runtime.engines.vllm.start import KNOWN, at_once, cache_bytes, check_dtype, start
 from flowrl.runtime.engines.vllm.transfer import Transfer
-from flowrl.runtime.engines.vllm.weights import clear_cache, own_tensors, readable, repack_tied
+from flowrl.runtime.engines.vllm.weights import clear_cache, repack_tied
 from flowrl.runtime.engines.vllm.whole import Whole
-from flowrl.runtime.model.models import DTYPES, ModelSpec, check_device, outline
+from flowrl.runtime.model.models import ModelSpec, check_device, outline
 from flowrl.runtime.model.value_head import without_value_head
 from flowrl.runtime.model.weights import check_weights, shapes_of
 from flowrl.runtime.ranks.ranks import ALONE, Ranks
@@ -71,13 +71,10 @@ class VLLMGenerator:
         check_dtype(spec)
         check_device(spec)
         on_cpu = spec.device == "cpu"
-        cache = KNOWN.cpu_cache_gib if on_cpu and kv_cache_gib is None else kv_cache_gib
         self.spec, self.tokenizer, self.ranks = spec, tokenizer, ranks
         self.version, self.loads = 0, 0
         self.outline = outline(spec)
-        self.shards = shards_of(self.outline, ranks)
-        self.inbox: dict[str, Tensor] = {}
-        self.direct = False
+        shards = shards_of(self.outline, ranks)
         self.eager = on_cpu if enforce_eager is None else enforce_eager
         self.vllm = import_vllm()
         self.may_sleep = on_cpu or may_sleep()
@@ -89,12 +86,13 @@ class VLLMGenerator:
             **at_once(max_num_seqs),
             max_model_len=max_model_len,
             gpu_memory_utilization=gpu_memory_utilization,
-            kv_cache_memory_bytes=None if cache is None else int(cache * 2**30),
+            kv_cache_memory_bytes=cache_bytes(spec, kv_cache_gib),
             enforce_eager=self.eager,
             enable_sleep_mode=not on_cpu and self.may_sleep,
         )
         self.scratch = scratch()
         end_alone(self.llm, self.scratch)
+        self.inbox = Inbox(self.llm, spec, shards)
         self.whole = Whole(self.llm)
         self.strings = StopStrings(self.llm)
         self.transfer = Transfer(self.llm)
@@ -121,38 +119,15 @@ class VLLMGenerator:
                 self.transfer.take(weights)
 
     def stored(self) -> dict[str, Tensor]:
-        """Return tensors for what this rank has of new weights, by name.
-
-        They are parts of vLLM's own where it has them as they are; else, as it packs them for a
-        CPU or has them in another form, some beside them.
-        """
-        if not self.inbox:
-            try:
-                self.inbox, self.direct = self._own(), True
-            except EngineError:
-                self.inbox, self.direct = self._beside(), False
-        return self.inbox
-
-    def _own(self, read: Callable[..., dict[str, Tensor]] = own_tensors) -> dict[str, Tensor]:
-        shapes = {name: shard.shape for name, shard in self.shards.items()}
-        dtype = DTYPES[self.spec.dtype]
-        own: dict[str, Tensor]
-        (own,) = self.llm.apply_model(partial(read, shapes=shapes, dtype=dtype))
-        return own
-
-    def _beside(self) -> dict[str, Tensor]:
-        dtype, device = DTYPES[self.spec.dtype], self.spec.device
-        return {
-            name: torch.empty(shard.shape, dtype=dtype, device=device)
-            for name, shard in self.shards.items()
-        }
+        """Return tensors for what this rank has of new weights, by name; see `Inbox`."""
+        return self.inbox.tensors()
 
     def renewed(self, version: int) -> None:
         """Give vLLM what is in `stored`, unless it was written into its own tensors."""
-        if self.direct:
+        if self.inbox.direct:
             self.llm.apply_model(repack_tied)
         else:
-            self._take((name, self.shards[name].spread(own)) for name, own in self.inbox.items())
+            self._take(self.inbox.whole())
         self.version, self.loads = version, self.loads + 1
 
     def lent(self) -> dict[str, Tensor]:
@@ -163,8 +138,7 @@ class VLLMGenerator:
         """
         if self.ranks.count > 1:
             raise EngineError(f"{self.ranks.count} ranks divide them")
-        self.inbox, self.direct = self._own(), True
-        return self.inbox
+        return self.inbox.own()
 
     @property
     def cache_version(self) -> int:
@@ -180,7 +154,7 @@ class VLLMGenerator:
         Raises:
             EngineError: vLLM has lost the adapter.
         """
-        return self.adapters.held() if self.spec.lora else self._own(readable)
+        return self.adapters.held() if self.spec.lora else self.inbox.readable()
 
     @property
     def scales(self) -> dict[str, float]:
@@ -201,8 +175,7 @@ class VLLMGenerator:
                 "isn't the first",
                 hint="let it be `resident`, or sample from one of the models in another pool",
             )
-        if not self.direct:
-            self.inbox = {}
+        self.inbox.empty()
         if self.spec.device != "cpu":
             self.llm.sleep(level=1 if keep or self.spec.lora else 2)
         self.loads += 1  # the cache is gone

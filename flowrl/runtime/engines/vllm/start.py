@@ -100,3 +100,10 @@ def at_once(count: int | None) -> dict[str, Any]:
         return {}
     graphs = {"max_cudagraph_capture_size": count} if count > GRAPHS else {}
     return {"max_num_seqs": count, "compilation_config": graphs}
+
+
+def cache_bytes(spec: ModelSpec, gib: float | None) -> int | None:
+    """Return the size of the key-value cache; none leaves it to a share of the GPU's memory."""
+    if gib is None and spec.device == "cpu":
+        gib = KNOWN.cpu_cache_gib
+    return None if gib is None else int(gib * 2**30)
