@@ -15,7 +15,7 @@ from typing import Any
 import attrs
 
 from flowrl.config.run_file import load_run_file
-from flowrl.ir.program import Kind
+from flowrl.ir.program import InputKind
 from flowrl.runtime.engine import Completion, Generator, Request, Sampling
 from flowrl.runtime.executor import LocalExecutor, Step
 from flowrl.train.executors import Opened, opened
@@ -91,7 +91,7 @@ def train(run_file: Path, seconds: float, measure: str) -> list[Reading]:
     """Train for so many seconds of steps; return the readings, by time."""
     run = load_run_file(run_file)
     lowered = lower(run)
-    (data,) = (spec.data for spec in lowered.traced.inputs if spec.kind is Kind.DATA)
+    (data,) = (spec.data for spec in lowered.traced.inputs if spec.kind is InputKind.DATA)
     rows = run.train.prompts_per_step * (2 if data == "Pairs" else 1)
     with opened(run, lowered, print) as ready:
         training = Training(ready, rows)

@@ -10,7 +10,7 @@ from flowrl.compiler.simplify import simplify
 from flowrl.ir.graph import Graph, Node
 from flowrl.ir.plan import encode
 from flowrl.ir.printer import show
-from flowrl.ir.program import Kind, Program
+from flowrl.ir.program import InputKind, Program
 from flowrl.ir.regions import used_inputs
 from flowrl.ops.model import Update
 from flowrl.ops.tensor import Constant
@@ -79,7 +79,7 @@ class _Findings:
     def _unread(self) -> Iterator[str]:
         read = models_read(self.graph)
         for spec in self.program.inputs:
-            if spec.kind is Kind.MODEL and spec.name not in read:
+            if spec.kind is InputKind.MODEL and spec.name not in read:
                 reason = next((f": {cause}" for cause in self._causes(spec.name)), "")
                 yield f"`{spec.name}` is never read and never loaded{reason}."
 

@@ -46,7 +46,7 @@ class Carry(Value):
     initial: Any
 
 
-class Kind(StrEnum):
+class InputKind(StrEnum):
     """What an argument of a program is."""
 
     MODEL = "model"
@@ -66,7 +66,7 @@ class Input:
     """
 
     name: str
-    kind: Kind
+    kind: InputKind
     data: str = ""
     initial: Any = attrs.field(default=None, eq=False)
 
@@ -85,7 +85,7 @@ class Trace:
     def inputs(self) -> tuple[Input, ...]:
         """The program's positional arguments, then the models of rewards that it scores by."""
         known = dict(self.graph.inputs)
-        scored = [Input(name, Kind.MODEL) for name in self.reward_models if name in known]
+        scored = [Input(name, InputKind.MODEL) for name in self.reward_models if name in known]
         return (*self.program.inputs, *scored)
 
 
@@ -196,17 +196,17 @@ class Program:
 
     def _input(self, p: inspect.Parameter, hint: Any) -> Input:
         if hint is Model:
-            return Input(p.name, Kind.MODEL)
+            return Input(p.name, InputKind.MODEL)
         data = next((name for name, cls in DATA.items() if hint is cls), None)
         if data:
-            return Input(p.name, Kind.DATA, data)
+            return Input(p.name, InputKind.DATA, data)
         if hint is Carry:
             if not isinstance(p.default, Carry):
                 raise self._refuse(
                     f"`{p.name}: fl.Carry` needs a first value",
                     f"write `{p.name}: fl.Carry = fl.Carry(0.0)`",
                 )
-            return Input(p.name, Kind.CARRY, initial=p.default.initial)
+            return Input(p.name, InputKind.CARRY, initial=p.default.initial)
         raise self._refuse(
             f"argument `{p.name}` must be annotated `fl.Model`, `fl.Prompts`, `fl.Examples`, "
             f"`fl.Pairs` or `fl.Carry`; got {getattr(hint, '__name__', 'none')}"
@@ -219,9 +219,9 @@ class Program:
         return ProgramError(f"`{self.name}`: {problem}", where=where, made=made, hint=hint)
 
     def _argument(self, builder: GraphBuilder, spec: Input) -> Any:
-        if spec.kind is Kind.MODEL:
+        if spec.kind is InputKind.MODEL:
             return builder.input(spec.name, ModelType(spec.name))
-        if spec.kind is Kind.DATA:
+        if spec.kind is InputKind.DATA:
             return _data(builder, spec, self.loc)
         if isinstance(spec.initial, Buffer):
             return Buffer(spec.name)
@@ -237,7 +237,7 @@ class Program:
         for name in metrics:
             if not isinstance(name, str):
                 raise self._refuse(f"a metric's name must be a string; got {name!r}", RETURNS)
-        expected = [spec for spec in args if spec.kind is not Kind.DATA]
+        expected = [spec for spec in args if spec.kind is not InputKind.DATA]
         outputs: list[tuple[str, Value]] = []
         returned: list[Input] = []
         for item in items:
@@ -250,7 +250,7 @@ class Program:
             leaves = [self._carried(spec, leaf, builder) for leaf in flatten(item)[0]]
             outputs += zip(leaf_names(item, spec.name), leaves, strict=True)
         for spec in args:
-            if spec.kind is Kind.CARRY and spec not in returned:
+            if spec.kind is InputKind.CARRY and spec not in returned:
                 raise self._refuse(
                     f"the next value of `{spec.name}` is never returned",
                     "return it in the place of the argument: "
@@ -270,7 +270,7 @@ class Program:
         """Return a model's next version or a carried number, as a value."""
         if isinstance(value, Real):
             return Value.arithmetic.constant(value)
-        wanted = ModelType(spec.name) if spec.kind is Kind.MODEL else f32()
+        wanted = ModelType(spec.name) if spec.kind is InputKind.MODEL else f32()
         if not isinstance(value, Value) or value.type != wanted:
             raise self._refuse(
                 f"the next value of `{spec.name}` must be {wanted}; got {shown(value)}",
@@ -282,14 +282,14 @@ class Program:
     def _place_of(self, item: Any, expected: Sequence[Input], args: Mapping[Input, Any]) -> Input:
         for spec in expected:
             if isinstance(item, Model):
-                if spec.kind is Kind.MODEL and spec.name == item.role:
+                if spec.kind is InputKind.MODEL and spec.name == item.role:
                     return spec
             elif isinstance(item, Buffer):
                 if item.name == spec.name:
                     return spec
-            elif spec.kind is Kind.CARRY and same_structure(item, args[spec]):
+            elif spec.kind is InputKind.CARRY and same_structure(item, args[spec]):
                 return spec
-        order = ", ".join(f"`{spec.name}`" for spec in args if spec.kind is not Kind.DATA)
+        order = ", ".join(f"`{spec.name}`" for spec in args if spec.kind is not InputKind.DATA)
         what = f"`{item.role}`" if isinstance(item, Model) else shown(item)
         raise self._refuse(
             f"returns {what} where none is expected: models and carried values are returned "

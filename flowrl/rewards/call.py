@@ -17,7 +17,7 @@ from flowrl import user_file
 from flowrl.errors import Location
 from flowrl.user_file import syntax_place
 
-Kind = Literal[
+FaultKind = Literal[
     "exception",
     "timeout",
     "not_a_number",
@@ -45,7 +45,7 @@ CALLERS = (user_file.__file__, str(Path(asyncio.__file__).parent))
 class Fault:
     """Why there is no score. `text` goes on from "the function"; `source` is where that raised."""
 
-    kind: Kind
+    kind: FaultKind
     text: str
     source: str = ""
 

@@ -7,7 +7,7 @@ from typing import Literal
 import attrs
 
 from flowrl.errors import RewardError
-from flowrl.rewards.call import Kind
+from flowrl.rewards.call import FaultKind
 from flowrl.runtime.rows.rows import Row
 
 Policy = Literal["fail", "drop_group", "score_zero"]
@@ -16,7 +16,7 @@ Policy = Literal["fail", "drop_group", "score_zero"]
 ALWAYS_FATAL = ("wrong_type", "denied", "no_json", "unreadable")
 OF_THE_CALL = ("wrong_count", "unanswered", "denied", "no_json", "unreadable")
 
-ADVICE: Mapping[Kind | Literal["model"], str] = {
+ADVICE: Mapping[FaultKind | Literal["model"], str] = {
     "exception": "fix the function or the row",
     "timeout": "raise `time_limit` if the function was only slow",
     "not_a_number": "return a finite number for every completion",
@@ -47,7 +47,7 @@ class Failure:
     """
 
     index: int
-    kind: Kind | Literal["model"]
+    kind: FaultKind | Literal["model"]
     text: str
     giver: str
     source: str = ""
@@ -114,7 +114,7 @@ def fatal(policy: Policy, failures: Sequence[Failure]) -> Failure | None:
     return next((f for f in failures if is_fatal(policy, f.kind)), None)
 
 
-def is_fatal(policy: Policy, kind: Kind | Literal["model"]) -> bool:
+def is_fatal(policy: Policy, kind: FaultKind | Literal["model"]) -> bool:
     """Return whether a failure of this kind ends the run.
 
     Under "fail" any does. Some always do: no sample is to blame for them, and a run that dropped

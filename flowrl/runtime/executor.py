@@ -9,7 +9,7 @@ import attrs
 
 from flowrl.errors import EngineError
 from flowrl.ir.graph import Graph, Node
-from flowrl.ir.program import Input, Kind
+from flowrl.ir.program import Input, InputKind
 from flowrl.runtime.graph.carry import (
     Carry,
     buffers_of,
@@ -104,10 +104,10 @@ class LocalExecutor:
         """Return the carry before the first step."""
         carry: Carry = {}
         for spec in self.inputs:
-            if spec.kind is Kind.MODEL and spec.name in self.host.models:
+            if spec.kind is InputKind.MODEL and spec.name in self.host.models:
                 resident = self.host.models[spec.name]
                 carry[spec.name] = Handle(resident, resident.version)
-            if spec.kind is Kind.CARRY:
+            if spec.kind is InputKind.CARRY:
                 carry[spec.name] = first_value(spec, self.graph, lambda _, *kind: no_rows(*kind))
         return carry
 
@@ -129,7 +129,7 @@ class LocalExecutor:
             batches = {name: cursor.take(self.rows_per_step) for name, cursor in data.items()}
         values: dict[str, Any] = {}
         for spec in self.inputs:
-            if spec.kind is not Kind.DATA:
+            if spec.kind is not InputKind.DATA:
                 values |= carried(spec, carry)
             elif spec.name in batches:
                 values |= fields(batches[spec.name], spec.name)

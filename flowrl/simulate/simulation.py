@@ -9,7 +9,7 @@ import attrs
 
 from flowrl.compiler.planning import Planned
 from flowrl.errors import EngineError
-from flowrl.ir.program import Input, Kind
+from flowrl.ir.program import Input, InputKind
 from flowrl.runtime.pools.controller import Controller, Place
 from flowrl.runtime.pools.failures import WorkerDied
 from flowrl.runtime.pools.pool_executor import PoolExecutor
@@ -138,7 +138,7 @@ class _Run:
         controller = Controller(PLAN, planned.graph, planned.graph, crew, data, self.world)
         rows = round(planned.target.workload.prompts)
         executor = PoolExecutor(controller, planned.graph, self.inputs, rows)
-        places = {spec.name: Place() for spec in self.inputs if spec.kind is Kind.DATA}
+        places = {spec.name: Place() for spec in self.inputs if spec.kind is InputKind.DATA}
         return executor, executor.first(), places
 
     def _restart(self, start: float) -> None:

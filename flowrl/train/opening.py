@@ -14,7 +14,7 @@ from flowrl.data.dataset import Dataset
 from flowrl.data.opening import open_data
 from flowrl.data.spec import DataSpec, RowKind
 from flowrl.errors import DataError, RewardError
-from flowrl.ir.program import Kind
+from flowrl.ir.program import InputKind
 from flowrl.ops.model import Score
 from flowrl.ops.uses import tokenizing_role
 from flowrl.rewards.pool import RewardPool
@@ -144,7 +144,7 @@ class DataOpening:
         Raises:
             RunFileError: it describes other inputs.
         """
-        inputs = {s.name: s.data for s in lowered.traced.inputs if s.kind is Kind.DATA}
+        inputs = {s.name: s.data for s in lowered.traced.inputs if s.kind is InputKind.DATA}
         keys = check_inputs(run, lowered.traced.inputs)
         specs = {n: (run.structure(DataSpec, key), KINDS[inputs[n]]) for n, key in keys.items()}
         ops = [node.op for node in lowered.graph.walk()]

@@ -15,7 +15,7 @@ from flowrl.config.checks.batches import checked_batches
 from flowrl.config.checks.inert import inert_keys
 from flowrl.config.run_file import RunFile, load_run_file
 from flowrl.errors import EngineError, FlowrlError
-from flowrl.ir.program import Kind
+from flowrl.ir.program import InputKind
 from flowrl.runtime.executor import Step
 from flowrl.runtime.graph.carry import Carry
 from flowrl.runtime.said import heard
@@ -120,7 +120,7 @@ class Loop:
             return
         folder = run.folder / ("checkpoint" if self._last(number) else f"checkpoint-{number}")
         inputs = self.lowered.traced.inputs
-        carried = {s.name: carry[s.name] for s in inputs if s.kind is Kind.CARRY}
+        carried = {s.name: carry[s.name] for s in inputs if s.kind is InputKind.CARRY}
         save_checkpoint(folder, number, ready.executor, ready.tokenizers, carried, ready.cursors)
         self.show.note(f"checkpoint: {folder}")
         if self.planned and ops.recent:

@@ -4,7 +4,7 @@ import pytest
 from inline_snapshot import snapshot
 
 from flowrl.config.programs import builtin_programs, load_program
-from flowrl.ir.program import Kind
+from flowrl.ir.program import InputKind
 from tests.test_cli import RUN, run_file, told  # noqa: F401
 
 
@@ -61,12 +61,12 @@ help: raise `epochs`, leave it out to go on for ever, or train fewer steps
 
 
 def _models_of(program):
-    return {spec.name for spec in load_program(program).inputs if spec.kind is Kind.MODEL}
+    return {spec.name for spec in load_program(program).inputs if spec.kind is InputKind.MODEL}
 
 
 def _fits(program):
     inputs = load_program(program).inputs
-    data = {spec.data for spec in inputs if spec.kind is Kind.DATA}
+    data = {spec.data for spec in inputs if spec.kind is InputKind.DATA}
     return _models_of(program) <= {"policy", "reference"} and data == {"Prompts"}
 
 

@@ -16,7 +16,7 @@ from transformers import AutoModelForCausalLM, AutoModelForTokenClassification, 
 from flowrl.config.programs import builtin_programs, load_program
 from flowrl.errors import RewardError, RunFileError
 from flowrl.ir.plan import Plan
-from flowrl.ir.program import Kind
+from flowrl.ir.program import InputKind
 from flowrl.train.checkpoint import save_checkpoint
 from flowrl.train.run import run_file
 from tests.train.conftest import CRITIC, REFERENCE, SCORED
@@ -76,11 +76,11 @@ def inputs_of(program, kind):
 
 
 def reads_prompts(program):
-    return [*inputs_of(program, Kind.DATA).values()] == ["Prompts"]
+    return [*inputs_of(program, InputKind.DATA).values()] == ["Prompts"]
 
 
 ONLINE = [program for program in builtin_programs() if reads_prompts(program)]
-ROLES = sorted({role for program in ONLINE for role in inputs_of(program, Kind.MODEL)})
+ROLES = sorted({role for program in ONLINE for role in inputs_of(program, InputKind.MODEL)})
 
 
 @pytest.mark.parametrize("program", ONLINE)
@@ -95,7 +95,7 @@ def test_one_run_file_runs_every_program_of_prompts(folder, capsys, program):
     said = "".join(capsys.readouterr())
     unused = f"is never read and never loaded: `{program}` has no such model"
     assert [role for role in ROLES if f"`{role}` {unused}" in said] == [
-        role for role in ROLES if role not in inputs_of(program, Kind.MODEL)
+        role for role in ROLES if role not in inputs_of(program, InputKind.MODEL)
     ]
 
 

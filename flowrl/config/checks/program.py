@@ -16,7 +16,7 @@ from flowrl.config.run_file import RunFile
 from flowrl.config.toml.types import as_toml
 from flowrl.errors import RunFileError
 from flowrl.ir.graph import Graph
-from flowrl.ir.program import Input, Kind
+from flowrl.ir.program import Input, InputKind
 from flowrl.ops.model import Head, Score
 from flowrl.ops.uses import uses_of
 
@@ -46,7 +46,7 @@ def check_run(run: RunFile, graph: Graph, inputs: tuple[Input, ...]) -> None:
             minibatches, or an engine can't sample as it is asked to.
         ProgramError: advantages are taken within groups of one sample.
     """
-    roles = [spec.name for spec in inputs if spec.kind is Kind.MODEL]
+    roles = [spec.name for spec in inputs if spec.kind is InputKind.MODEL]
     read = models_read(graph)
     run.check_models([role for role in roles if role in read], roles)
     check_ranks(run, graph)
@@ -108,7 +108,7 @@ def check_inputs(run: RunFile, inputs: tuple[Input, ...]) -> dict[str, str]:
     Raises:
         RunFileError: the run file describes other inputs.
     """
-    read = [spec.name for spec in inputs if spec.kind is Kind.DATA]
+    read = [spec.name for spec in inputs if spec.kind is InputKind.DATA]
     keys = run.data_keys()
     keys = dict.fromkeys(read, keys[""]) if "" in keys else keys
     if set(read) != set(keys):

@@ -9,7 +9,7 @@ import torch
 
 from flowrl.functional.ragged import Ragged
 from flowrl.ir.graph import Graph
-from flowrl.ir.program import Input, Kind
+from flowrl.ir.program import Input, InputKind
 from flowrl.ir.records import Buffer, flatten, leaf_names
 from flowrl.ir.types import Axis, DType, TensorType
 from flowrl.runtime.graph.calls import DTYPES
@@ -39,7 +39,7 @@ def first_value(spec: Input, graph: Graph, make: Callable[[str, DType, int], Any
 
 def carried(spec: Input, carry: Carry) -> dict[str, Any]:
     """Return the values of the graph's inputs that a model or carried value makes."""
-    if spec.kind is Kind.MODEL:
+    if spec.kind is InputKind.MODEL:
         return {spec.name: carry.get(spec.name)}
     if isinstance(spec.initial, Buffer):
         return dict(carry[spec.name])
@@ -50,7 +50,7 @@ def carried(spec: Input, carry: Carry) -> dict[str, Any]:
 
 def next_carry(spec: Input, carry: Carry, named: Mapping[str, Any]) -> Any:
     """Return a model or carried value after a step, of the graph's outputs by name."""
-    if spec.kind is Kind.MODEL:
+    if spec.kind is InputKind.MODEL:
         return named.get(spec.name, carry[spec.name])
     if isinstance(spec.initial, Buffer):
         return {name: named[name] for name in carry[spec.name]}

@@ -13,7 +13,7 @@ from flowrl.ops.move import Transfer
 from flowrl.ops.tensor import Constant
 
 
-class Kind(StrEnum):
+class SegmentKind(StrEnum):
     """Who evaluates a segment."""
 
     CONSTANTS = "constants"
@@ -40,7 +40,7 @@ class Segment:
         gives: its results that something outside reads.
     """
 
-    kind: Kind
+    kind: SegmentKind
     pool: str
     nodes: tuple[Node, ...]
     reads: tuple[Value, ...]
@@ -63,18 +63,18 @@ def segments(graph: Graph) -> list[Segment]:
     return done
 
 
-def _key(node: Node) -> tuple[Kind, str, int]:
+def _key(node: Node) -> tuple[SegmentKind, str, int]:
     """Return what neighbours must share to be in one segment; some nodes stand alone."""
     match node.op:
         case Constant():
-            return Kind.CONSTANTS, "", 0
+            return SegmentKind.CONSTANTS, "", 0
         case Transfer():
-            return Kind.TRANSFERS, "", 0
+            return SegmentKind.TRANSFERS, "", 0
         case ControlOp():
-            return Kind.CONTROL, "", id(node)
+            return SegmentKind.CONTROL, "", id(node)
         case Generate():
-            return Kind.GENERATE, node.pool, id(node)
-    return Kind.OPS, node.pool, 0
+            return SegmentKind.GENERATE, node.pool, id(node)
+    return SegmentKind.OPS, node.pool, 0
 
 
 def inner_graphs(graph: Graph) -> Iterable[Graph]:

@@ -14,7 +14,7 @@ from flowrl.ops.names import named_nodes
 from flowrl.ops.tensor import Constant
 from flowrl.runtime.graph.loops import CONTROL
 from flowrl.runtime.graph.origins import origins, row_of
-from flowrl.runtime.graph.segments import Kind, Segment, inner_graphs, segments
+from flowrl.runtime.graph.segments import Segment, SegmentKind, inner_graphs, segments
 from flowrl.runtime.host import Path
 from flowrl.runtime.pools.causes import several
 from flowrl.runtime.pools.crossings import Crossings
@@ -92,13 +92,13 @@ class Controller:
         for number, segment in enumerate(self.divided[graph]):
             place = (self.plan, self.graphs.index(graph), number)
             match segment.kind:
-                case Kind.CONSTANTS:
+                case SegmentKind.CONSTANTS:
                     env |= {node.results[0]: _number(node) for node in segment.nodes}
-                case Kind.TRANSFERS:
+                case SegmentKind.TRANSFERS:
                     self.crossings.transfer(segment, env)
-                case Kind.CONTROL:
+                case SegmentKind.CONTROL:
                     self._control(segment.nodes[0], env, path)
-                case Kind.GENERATE if len(self.pools[segment.pool]) > 1:
+                case SegmentKind.GENERATE if len(self.pools[segment.pool]) > 1:
                     self._generate(place, segment, env, path)
                 case _:
                     self._evaluate(place, segment, env, path)

@@ -7,7 +7,7 @@ from flowrl.ir.graph import Node, Value
 from flowrl.ir.types import ModelType
 from flowrl.ops.model import ModelOp
 from flowrl.ops.move import Reshard, Transfer
-from flowrl.runtime.graph.segments import Kind, Segment
+from flowrl.runtime.graph.segments import Segment, SegmentKind
 from flowrl.runtime.pools.held import Held, hold
 from flowrl.runtime.pools.instructions import Instructions
 from flowrl.runtime.pools.lines import Line
@@ -127,7 +127,7 @@ class Crossings:
         """Return values as a segment reads them: weights that were dropped since come anew."""
         if not self.drops or not any(isinstance(n.op, ModelOp) for n in segment.nodes):
             return env
-        if segment.kind is not Kind.GENERATE:
+        if segment.kind is not SegmentKind.GENERATE:
             self._drop(segment.pool)
             return env
         model = segment.nodes[0].args[0]

@@ -6,7 +6,7 @@ from operator import attrgetter
 from typing import Any
 
 from flowrl.ir.graph import Graph
-from flowrl.ir.program import Input, Kind
+from flowrl.ir.program import Input, InputKind
 from flowrl.ir.types import DType, f32
 from flowrl.ops.uses import uses_of
 from flowrl.runtime.executor import Step, metrics_of
@@ -54,16 +54,16 @@ class PoolExecutor:
 
     def cursors(self) -> dict[str, Place]:
         """Return the start of each data input."""
-        return {spec.name: Place() for spec in self.inputs if spec.kind is Kind.DATA}
+        return {spec.name: Place() for spec in self.inputs if spec.kind is InputKind.DATA}
 
     def first(self) -> Carry:
         """Return the carry before the first step."""
         used = uses_of(self.graph)
         carry: Carry = {}
         for spec in self.inputs:
-            if spec.kind is Kind.MODEL and spec.name in used:
+            if spec.kind is InputKind.MODEL and spec.name in used:
                 carry[spec.name] = self.model(spec.name)
-            if spec.kind is Kind.CARRY:
+            if spec.kind is InputKind.CARRY:
                 carry[spec.name] = first_value(spec, self.graph, self._no_rows)
         return carry
 
@@ -82,7 +82,7 @@ class PoolExecutor:
         controller.begin(step, data)
         values: dict[str, Any] = {}
         for spec in self.inputs:
-            if spec.kind is Kind.DATA:
+            if spec.kind is InputKind.DATA:
                 fields = PROMPTS if spec.data == "Prompts" else EXAMPLES
                 values |= controller.rows(spec.name, self.rows_per_step, spec.name, fields)
             else:
