@@ -171,11 +171,11 @@ class SimulatedLine(Line):
         """Keep a model: its weights came when an op needed them."""
         self.values[result] = Size()
 
-    def do_receive(self, plan: str, nodes: Sequence[int], first: int, box: Reply) -> None:
+    def do_receive(self, plan: str, nodes: Sequence[int], first: int, sent: Reply) -> None:
         """Wait for values; a model's weights came when an op needed them."""
-        if box.value is None:
+        if sent.value is None:
             return
-        parcel: Parcel = box.value
+        parcel: Parcel = sent.value
         size = sum(each.bytes for each in parcel.sizes)
         at = parcel.at + self.work.crossing(size, parcel.sender.pool, self.pool)
         if size:

@@ -1,7 +1,7 @@
 """How values move between workers, and instructions from the controller to them.
 
 A worker puts what it sends into the object store of its node, as an object of its own; what
-passes through the controller is a `Box`, the address of that object.
+passes through the controller is its `Address`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,8 +24,8 @@ from flowrl.runtime.pools.failures import Failure, SenderEndedError, WorkerDied
 from flowrl.runtime.pools.lines import Line
 from flowrl.runtime.rows.selection import Selection
 
-Box = list[ObjectRef[Any]]
-"""The address of a value. Small values would else travel inside a reply, to the controller."""
+Address = list[ObjectRef[Any]]
+"""Where values are. Small ones would else travel inside a reply, to the controller."""
 
 
 @attrs.frozen(eq=False)
@@ -53,7 +53,7 @@ class Bytes:
 
 
 @attrs.frozen(eq=False)
-class Packed:
+class RaggedBytes:
     """A `Ragged` as it crosses."""
 
     values: Bytes
@@ -123,19 +123,19 @@ class Written:
         return {}
 
 
-def put(values: Sequence[Any]) -> Box:
+def put(values: Sequence[Any]) -> Address:
     """Make values ready for other workers, as they are now: of a model, its weights."""
     return [ray.put([_portable(value) for value in values])]
 
 
-def get(box: Box) -> list[Any]:
+def get(address: Address) -> list[Any]:
     """Return the values that another worker has put; a model is held by its weights.
 
     Raises:
         SenderEndedError: the other worker is gone, and with it what it has put.
     """
     try:
-        found = ray.get(box[0])
+        found = ray.get(address[0])
     except ObjectLostError as error:
         raise SenderEndedError(
             f"what another worker sent is lost ({type(error).__name__})",
@@ -162,7 +162,7 @@ def size(value: Any) -> int:
 
 def _portable(value: Any) -> Any:
     if isinstance(value, Ragged):
-        return Packed(Bytes.of(value.values), tuple(Bytes.of(x) for x in value.lengths))
+        return RaggedBytes(Bytes.of(value.values), tuple(Bytes.of(x) for x in value.lengths))
     if not isinstance(value, Handle):
         return value
     weights = {name: Bytes.of(x) for name, x in value.engine.weights().items()}
@@ -170,7 +170,7 @@ def _portable(value: Any) -> Any:
 
 
 def _arrived(value: Any) -> Any:
-    if isinstance(value, Packed):
+    if isinstance(value, RaggedBytes):
         return Ragged(value.values.tensor(), tuple(level.tensor() for level in value.lengths))
     if not isinstance(value, Weights):
         return value

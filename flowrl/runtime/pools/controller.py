@@ -206,9 +206,9 @@ class Controller:
         asked = self.tell(lines[0], nodes, "scatter", *told, replies=len(lines))
         answers = {
             line: self.tell(
-                line, nodes, "sample", *place, given[0], box, again=line is not lines[0]
+                line, nodes, "sample", *place, given[0], address, again=line is not lines[0]
             )
-            for replica, box in zip(replicas, several(asked), strict=True)
+            for replica, address in zip(replicas, several(asked), strict=True)
             for line in replica
         }
         results = hold(holders, len(segment.gives))

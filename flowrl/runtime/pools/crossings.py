@@ -86,8 +86,8 @@ class Crossings:
         """Give a model's weights to the workers of its pool that lack them."""
         lacking = [line for line in self.pools[model.pool] if line not in model.lines]
         if lacking:
-            box = self.tell(model.lines[0], (), "send", self.plan, (), model.id)
-            self.tell_all(lacking, "receive", self.plan, (), model.id, box)
+            address = self.tell(model.lines[0], (), "send", self.plan, (), model.id)
+            self.tell_all(lacking, "receive", self.plan, (), model.id, address)
             model.lines += lacking
 
     def _move(
@@ -97,11 +97,11 @@ class Crossings:
         ids = [value.id for value in values]
         src, *others = self.holders[values[0].pool]
         told = self.plan, [self.numbers[node] for node in nodes]
-        box = self.tell(src, nodes, "send", *told, *ids)
+        address = self.tell(src, nodes, "send", *told, *ids)
         for line in others:
             self.tell(line, nodes, "attend", *ids, again=True)
         moved = hold(lines, len(values))
-        self.tell_all(lines, "receive", *told, moved[0].id, box)
+        self.tell_all(lines, "receive", *told, moved[0].id, address)
         return moved
 
     def _reshard(self, model: Held, node: Node) -> Held:

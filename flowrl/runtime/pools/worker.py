@@ -17,7 +17,7 @@ from flowrl.ops.model import ModelOp
 from flowrl.runtime.graph import perform
 from flowrl.runtime.host import Handle, Path, Resident
 from flowrl.runtime.pools import channels
-from flowrl.runtime.pools.channels import Box
+from flowrl.runtime.pools.channels import Address
 from flowrl.runtime.pools.failures import Failure, told
 from flowrl.runtime.pools.job import Data, Group, Rewards, Setup
 from flowrl.runtime.pools.lines import Given, worker_name
@@ -89,13 +89,13 @@ class Worker:
         places = [(group.name, ranks.among(world, group.members)) for group in groups]
         self.groups = {name: own for name, own in places if own}
 
-    def open_rewards(self, opening: Callable[[], Rewards]) -> Box:
+    def open_rewards(self, opening: Callable[[], Rewards]) -> Address:
         """Import the reward functions; return what rows must have, for whoever opens the data."""
         self.rewards = opening()
         return channels.put([self.rewards.columns])
 
     def open_data(
-        self, plan: str, opening: Callable[[Any], Mapping[str, Data]], columns: Box | None
+        self, plan: str, opening: Callable[[Any], Mapping[str, Data]], columns: Address | None
     ) -> list[tuple[int, str]]:
         """Read the data of a plan's inputs; return the rows and a sentence of each."""
         known = channels.get(columns)[0] if columns else None
@@ -166,13 +166,13 @@ class Worker:
         """Return scalars."""
         return [float(self.values[number]) for number in ids]
 
-    def send(self, plan: str, nodes: Sequence[int], *ids: int) -> Box:
+    def send(self, plan: str, nodes: Sequence[int], *ids: int) -> Address:
         """Make values ready for other workers; `nodes` ask for them, if any do."""
         start = time.perf_counter()
-        box = channels.put([self.values[number] for number in ids])
+        address = channels.put([self.values[number] for number in ids])
         if nodes:
             self.parts[plan].it.measures.sent(nodes, time.perf_counter() - start)
-        return box
+        return address
 
     def attend(self, *ids: int) -> None:
         """Take part in gathering the models among values that another rank sends."""
@@ -180,10 +180,10 @@ class Worker:
             if isinstance(value, Handle):
                 deque(value.engine.gathered(), maxlen=0)
 
-    def receive(self, plan: str, nodes: Sequence[int], first: int, box: Box) -> None:
+    def receive(self, plan: str, nodes: Sequence[int], first: int, address: Address) -> None:
         """Keep values that another worker sends."""
         start = time.perf_counter()
-        values = channels.get(box)
+        values = channels.get(address)
         took = time.perf_counter() - start
         if nodes:
             sizes = [channels.size(value) for value in values]
@@ -216,12 +216,12 @@ class Worker:
         handle, context, rows = self._values(given)
         asked = perform.asked(part.it, node, handle, context, rows, path, workers)
         want = shares([sum(r.n for r in block) for block in asked], workers)
-        boxes: list[Any] = [channels.put([[]]) for _ in want]
+        addresses: list[Any] = [channels.put([[]]) for _ in want]
         for send in send_list([range(len(asked))], want):
-            boxes[send.dst] = channels.put([asked[send.start : send.stop]])
-        return boxes[0] if workers == 1 else boxes
+            addresses[send.dst] = channels.put([asked[send.start : send.stop]])
+        return addresses[0] if workers == 1 else addresses
 
-    def sample(self, plan: str, graph: int, number: int, model: Given, asked: Box) -> Box:
+    def sample(self, plan: str, graph: int, number: int, model: Given, asked: Address) -> Address:
         """Return the completions of this worker's blocks."""
         part, node = self._generate(plan, graph, number)
         (handle,), (blocks,) = self._values([model]), channels.get(asked)
@@ -232,12 +232,12 @@ class Worker:
         return channels.put([done])
 
     def gather(
-        self, plan: str, graph: int, number: int, model: Given, first: int, *answers: Box
+        self, plan: str, graph: int, number: int, model: Given, first: int, *answers: Address
     ) -> None:
         """Keep the rollouts that the workers' completions make, in the order of their rows."""
         part, node = self._generate(plan, graph, number)
         (handle,) = self._values([model])
-        done = [group for box in answers for group in channels.get(box)[0]]
+        done = [group for address in answers for group in channels.get(address)[0]]
         results = perform.rollouts(part.it, done, handle.version)
         named = dict(zip(node.results, results, strict=True))
         self._keep(first, [named[value] for value in part.graphs[graph][number].gives])
