@@ -1,16 +1,12 @@
 """Ways: what one worker does on each edge that weights take."""
 
-from collections.abc import Mapping
 from itertools import count
 
 import attrs
-from torch import Tensor
 
 from flowrl.runtime.ranks.edges import Edge
 from flowrl.runtime.ranks.ranks import Ranks
-from flowrl.runtime.reshard import Checks, Move, Sent, Wire, compare, reshard
-
-Tensors = Mapping[str, Tensor]
+from flowrl.runtime.reshard import Checks, Move, Sent, Tensors, Wire, compare, reshard
 
 
 @attrs.frozen

@@ -2,7 +2,7 @@
 
 from flowrl.runtime.reshard.checksums import compare
 from flowrl.runtime.reshard.move import Alias, Buffer, Checks, Copy, Move, Part, Slice
-from flowrl.runtime.reshard.wire import Sent, Wire, reshard
+from flowrl.runtime.reshard.wire import Sent, Tensors, Wire, reshard
 
 __all__ = [
     "Alias",
@@ -13,6 +13,7 @@ __all__ = [
     "Part",
     "Sent",
     "Slice",
+    "Tensors",
     "Wire",
     "compare",
     "reshard",
