@@ -26,10 +26,10 @@ from torch.distributed.tensor import DTensor, Shard
 
 from flowrl.compiler.hardware import Machines
 from flowrl.compiler.layouts import Sharding, Storage
-from flowrl.compiler.layouts.box import Box
 from flowrl.compiler.reshard import plan_reshard
 from flowrl.compiler.shapes import ModelShape, Parameter
 from flowrl.compiler.shapes.known import known_shape
+from flowrl.ir.box import Box
 from flowrl.ir.layout import Layout
 from flowrl.runtime.ranks.agreement import numbers
 from flowrl.runtime.ranks.ranks import Ranks, connect, join, open_store

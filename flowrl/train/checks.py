@@ -5,10 +5,10 @@ from collections.abc import Iterator, Mapping
 import attrs
 
 from flowrl.compiler.layouts import Bundle, Shard
-from flowrl.compiler.layouts.box import Box, common
 from flowrl.compiler.reshard import ReshardPlan
 from flowrl.compiler.reshard.holders import Index
 from flowrl.compiler.shapes import ModelShape, Parameter
+from flowrl.ir.box import Box, common
 from flowrl.runtime.reshard import Checks, Part
 from flowrl.train.moves import Stored
 

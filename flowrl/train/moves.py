@@ -7,12 +7,12 @@ from math import ceil
 import attrs
 
 from flowrl.compiler.layouts import Shard, Sharding, located
-from flowrl.compiler.layouts.box import Box, elements
 from flowrl.compiler.reshard import Alias as View
 from flowrl.compiler.reshard import Buffer as Packed
 from flowrl.compiler.reshard import ReshardPlan, Send, buffers
 from flowrl.compiler.reshard.traffic import BUFFER_BYTES
 from flowrl.compiler.shapes import ModelShape
+from flowrl.ir.box import Box, elements
 from flowrl.runtime.reshard import Alias, Buffer, Copy, Move, Slice
 
 

@@ -4,8 +4,8 @@ from collections import Counter
 
 from hypothesis import given, settings
 
-from flowrl.compiler.layouts.box import common, elements
 from flowrl.compiler.reshard import plan_reshard
+from flowrl.ir.box import common, elements
 from flowrl.train.checks import checks_of
 from tests.compiler.reshard.cases import cases
 from tests.compiler.reshard.execute import tensors_of

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Sequence
 
 import attrs
 
-from flowrl.compiler.layouts.box import Box, at_dim, common, moved, whole
 from flowrl.compiler.shapes import Parameter
+from flowrl.ir.box import Box, at_dim, common, moved, whole
 from flowrl.ir.sections import Span
 
 

@@ -1,7 +1,7 @@
 """Which tensors need no bytes at all, since they can be views of tensors that are there."""
 
-from flowrl.compiler.layouts.box import Box, common, elements, moved, whole
 from flowrl.compiler.layouts.shard import Piece, Shard
+from flowrl.ir.box import Box, common, elements, moved, whole
 
 
 def row_in(held: Shard, needed: Shard) -> int | None:

@@ -1,8 +1,8 @@
 """What any reshard must move at least."""
 
 from flowrl.compiler.layouts import Bundle, Shard
-from flowrl.compiler.layouts.box import common, elements
 from flowrl.compiler.reshard.planning import Route
+from flowrl.ir.box import common, elements
 
 
 def lower_bound(route: Route, classes: tuple[tuple[Bundle, ...], ...]) -> int:

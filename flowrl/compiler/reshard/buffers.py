@@ -5,9 +5,9 @@ from collections.abc import Iterable, Iterator
 
 import attrs
 
-from flowrl.compiler.layouts.box import Box, at_dim, elements
 from flowrl.compiler.reshard.plan import Send
 from flowrl.compiler.reshard.traffic import BUFFER_BYTES
+from flowrl.ir.box import Box, at_dim, elements
 
 
 @attrs.frozen

@@ -7,9 +7,9 @@ from itertools import groupby
 import attrs
 
 from flowrl.compiler.hardware import Machines
-from flowrl.compiler.layouts.box import Box
 from flowrl.compiler.layouts.shard import Shard
 from flowrl.compiler.reshard.traffic import Takers
+from flowrl.ir.box import Box
 
 
 @attrs.frozen

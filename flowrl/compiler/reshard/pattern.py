@@ -5,8 +5,8 @@ from collections.abc import Iterable, Iterator
 import attrs
 
 from flowrl.compiler.layouts import Bundle
-from flowrl.compiler.layouts.box import Box
 from flowrl.compiler.reshard.traffic import Takers
+from flowrl.ir.box import Box
 
 
 @attrs.frozen

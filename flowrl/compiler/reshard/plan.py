@@ -6,13 +6,13 @@ import attrs
 
 from flowrl.compiler.hardware import Machines
 from flowrl.compiler.layouts import Sharding, check_fit
-from flowrl.compiler.layouts.box import Box, elements
 from flowrl.compiler.reshard.bound import lower_bound
 from flowrl.compiler.reshard.pattern import Alias, Copy, Pattern
 from flowrl.compiler.reshard.planning import Route, plan_class
 from flowrl.compiler.reshard.traffic import Load, Traffic
 from flowrl.compiler.shapes import ModelShape
 from flowrl.errors import RunFileError
+from flowrl.ir.box import Box, elements
 
 
 @attrs.frozen

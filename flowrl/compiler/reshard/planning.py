@@ -6,13 +6,13 @@ import attrs
 
 from flowrl.compiler.hardware import Machines
 from flowrl.compiler.layouts import Bundle, Shard, Sharding, bundles
-from flowrl.compiler.layouts.box import Box, common, elements
 from flowrl.compiler.layouts.sharding import stages
 from flowrl.compiler.reshard.alias import row_in
 from flowrl.compiler.reshard.holders import Holders, Index, holders_of
 from flowrl.compiler.reshard.pattern import Alias, Copy, Flow, Pattern
 from flowrl.compiler.reshard.traffic import Takers, Traffic
 from flowrl.compiler.shapes import ModelShape
+from flowrl.ir.box import Box, common, elements
 
 Stored = Mapping[int, tuple[Shard, ...]]
 

@@ -1,12 +1,10 @@
 """Moves: what one rank sends, receives and copies in a reshard, as data."""
 
-import math
 from collections.abc import Mapping
 
 import attrs
 
-Box = tuple[tuple[int, int], ...]
-"""A start and a stop for each dim."""
+from flowrl.ir.box import Box, elements
 
 Shapes = Mapping[str, tuple[int, ...]]
 """The shapes of a rank's own tensors, by name."""
@@ -32,7 +30,7 @@ class Slice:
     @property
     def elements(self) -> int:
         """How many numbers it has."""
-        return math.prod(self.shape)
+        return elements(self.box)
 
 
 @attrs.frozen

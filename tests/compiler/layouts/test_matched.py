@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 
 from flowrl.compiler.hardware import Machines
 from flowrl.compiler.layouts import Sharding, Storage, matched
-from flowrl.compiler.layouts.box import common, elements
 from flowrl.compiler.reshard import plan_reshard
 from flowrl.compiler.shapes.known import known_shape
+from flowrl.ir.box import common, elements
 from flowrl.ir.layout import Layout
 from tests.compiler.layouts.models import placed, small
 

@@ -4,9 +4,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flowrl.compiler.hardware import Machines
-from flowrl.compiler.layouts.box import elements
 from flowrl.compiler.reshard import Send, buffers, plan_reshard
 from flowrl.compiler.shapes.known import known_shape
+from flowrl.ir.box import elements
 from tests.compiler.layouts.models import placed
 from tests.compiler.reshard.cases import cases
 from tests.compiler.reshard.execute import executed, numbers, same, stored
