@@ -9,7 +9,7 @@ from flowrl.compiler.reshard import ReshardPlan
 from flowrl.compiler.reshard.holders import Index
 from flowrl.compiler.shapes import ModelShape, Parameter
 from flowrl.ir.box import Box, common
-from flowrl.runtime.reshard import Checks, Part
+from flowrl.runtime.reshard import CheckedPart, Checks
 from flowrl.train.moves import Stored
 
 Ranked = Mapping[int, tuple[Shard, ...]]
@@ -21,8 +21,8 @@ class Compared:
     """The parts of one bundle that a rank compares; `count` are those of all ranks."""
 
     count: int
-    held: tuple[Part, ...]
-    needed: tuple[Part, ...]
+    held: tuple[CheckedPart, ...]
+    needed: tuple[CheckedPart, ...]
 
 
 def checks_of(plan: ReshardPlan, shape: ModelShape, rank: int) -> Checks:
@@ -46,7 +46,7 @@ def checks_of(plan: ReshardPlan, shape: ModelShape, rank: int) -> Checks:
     return Checks(edge, before, tuple(held), tuple(needed))
 
 
-def _named(part: Part, names: Mapping[str, str], before: int) -> Part:
+def _named(part: CheckedPart, names: Mapping[str, str], before: int) -> CheckedPart:
     """Return the same part of another bundle of the same form."""
     own = attrs.evolve(part.slice, tensor=names[part.slice.tensor])
     return attrs.evolve(
@@ -58,8 +58,8 @@ def _compared(bundle: Bundle, plan: ReshardPlan, shape: ModelShape, rank: int) -
     have, need = (p.shards(bundle, shape) for p in (plan.src, plan.dst))
     held, needed = (Stored.of_shards(stored.get(rank, ())) for stored in (have, need))
     count = 0
-    vouched: list[Part] = []
-    compared: list[Part] = []
+    vouched: list[CheckedPart] = []
+    compared: list[CheckedPart] = []
     for parameter in bundle.parameters:
         numbers = {box: count + i for i, box in enumerate(sorted(_lowest(need, parameter)))}
         count += len(numbers)
@@ -76,7 +76,7 @@ def _vouched(
     numbers: Mapping[Box, int],
     held: Stored,
     rank: int,
-) -> Iterator[Part]:
+) -> Iterator[CheckedPart]:
     """Yield what a rank has of each part that anyone needs, where it is the lowest that has it."""
     index = Index(numbers)
     for box in held.boxes(parameter.name):
@@ -86,8 +86,9 @@ def _vouched(
                 yield _part(parameter, shared, numbers[other], held)
 
 
-def _part(parameter: Parameter, box: Box, number: int, stored: Stored) -> Part:
-    return Part(number, parameter.name, parameter.shape, box, stored.slice(parameter.name, box))
+def _part(parameter: Parameter, box: Box, number: int, stored: Stored) -> CheckedPart:
+    where = stored.slice(parameter.name, box)
+    return CheckedPart(number, parameter.name, parameter.shape, box, where)
 
 
 def _lowest(stored: Ranked, parameter: Parameter) -> dict[Box, int]:

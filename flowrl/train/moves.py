@@ -7,8 +7,8 @@ from math import ceil
 import attrs
 
 from flowrl.compiler.layouts import Shard, Sharding, located
-from flowrl.compiler.reshard import Alias as View
-from flowrl.compiler.reshard import Buffer as Packed
+from flowrl.compiler.reshard import Alias as PlannedAlias
+from flowrl.compiler.reshard import Buffer as PlannedBuffer
 from flowrl.compiler.reshard import ReshardPlan, Send, buffers
 from flowrl.compiler.reshard.traffic import BUFFER_BYTES
 from flowrl.compiler.shapes import ModelShape
@@ -74,21 +74,21 @@ def move_of(plan: ReshardPlan, shape: ModelShape, rank: int, limit: int = BUFFER
     )
 
 
-def _alias(view: View, needed: Stored) -> Alias:
+def _alias(view: PlannedAlias, needed: Stored) -> Alias:
     rows, *others = needed.shapes[view.tensor]
     box = ((view.start, view.start + rows), *((0, size) for size in others))
     return Alias(view.tensor, Slice(view.held, box))
 
 
-def _buffer(packed: Packed, rank: int, held: Stored, needed: Stored) -> Buffer:
-    own = held if packed.source == rank and not packed.hop else needed
-    slices = tuple(own.slice(send.parameter, send.box) for send in packed.sends)
-    return Buffer(packed.source, packed.destination, packed.hop, slices)
+def _buffer(planned: PlannedBuffer, rank: int, held: Stored, needed: Stored) -> Buffer:
+    own = held if planned.source == rank and not planned.hop else needed
+    slices = tuple(own.slice(send.parameter, send.box) for send in planned.sends)
+    return Buffer(planned.source, planned.destination, planned.hop, slices)
 
 
 def _steps(
     plan: ReshardPlan, shape: ModelShape, rank: int, limit: int
-) -> Iterator[list[list[Packed]]]:
+) -> Iterator[list[list[PlannedBuffer]]]:
     """Yield a rank's buffers, step by step in rounds.
 
     Of what is passed on, a step moves one part of the model by its first hop, the part before it by
@@ -102,15 +102,15 @@ def _steps(
         yield _rounds(plan, buffers(sends, limit))
 
 
-def _rounds(plan: ReshardPlan, packed: tuple[Packed, ...]) -> list[list[Packed]]:
+def _rounds(plan: ReshardPlan, planned: tuple[PlannedBuffer, ...]) -> list[list[PlannedBuffer]]:
     """Return buffers in rounds, in each of which every rank sends one and gets one at most.
 
     In turn each rank sends to the next one, to the next but one, and so on around the ring.
     """
     place = {rank: i for i, rank in enumerate(sorted({*plan.src.ranks, *plan.dst.ranks}))}
     before: Counter[tuple[int, int, int]] = Counter()
-    rounds: dict[tuple[int, int, int], list[Packed]] = defaultdict(list)
-    for buffer in packed:
+    rounds: dict[tuple[int, int, int], list[PlannedBuffer]] = defaultdict(list)
+    for buffer in planned:
         pair = buffer.hop, buffer.source, buffer.destination
         around = (place[buffer.destination] - place[buffer.source]) % len(place)
         rounds[buffer.hop, before[pair], around].append(buffer)

@@ -8,7 +8,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from flowrl.errors import EngineError
-from flowrl.runtime.reshard.move import Checks, Part
+from flowrl.runtime.reshard.move import CheckedPart, Checks
 from flowrl.runtime.reshard.wire import Tensors, Wire, part
 
 BITS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
@@ -67,7 +67,7 @@ def described(wrong: Iterable[tuple[int, list[str]]], called: Called) -> str:
     return f"`{name}` on {called(where)}{more}"
 
 
-def sums(parts: Sequence[Part], tensors: Tensors, wire: Wire) -> list[Tensor]:
+def sums(parts: Sequence[CheckedPart], tensors: Tensors, wire: Wire) -> list[Tensor]:
     """Return the checksum of every part, as it is on the wire."""
     return [
         checksum(part(tensors, each.slice).detach(), each, wire.dtype).to(wire.device)
@@ -75,7 +75,7 @@ def sums(parts: Sequence[Part], tensors: Tensors, wire: Wire) -> list[Tensor]:
     ]
 
 
-def checksum(values: Tensor, of: Part, dtype: torch.dtype) -> Tensor:
+def checksum(values: Tensor, of: CheckedPart, dtype: torch.dtype) -> Tensor:
     """Return the sum of a part's bits, each times a weight of its place in the parameter.
 
     The weight is a product of one random odd number for each dim. So sums of parts that share

@@ -96,7 +96,7 @@ class Move:
 
 
 @attrs.frozen
-class Part:
+class CheckedPart:
     """A part of a parameter that is compared.
 
     Attributes:
@@ -127,5 +127,5 @@ class Checks:
 
     edge: str
     count: int
-    held: tuple[Part, ...]
-    needed: tuple[Part, ...]
+    held: tuple[CheckedPart, ...]
+    needed: tuple[CheckedPart, ...]

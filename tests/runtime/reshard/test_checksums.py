@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from inline_snapshot import snapshot
 
 from flowrl.compiler.layouts import Storage
-from flowrl.runtime.reshard import Part, Slice
+from flowrl.runtime.reshard import CheckedPart, Slice
 from flowrl.runtime.reshard.checksums import checksum
 from tests.compiler.layouts.models import placed, small
 from tests.runtime.reshard.carried import (
@@ -62,7 +62,7 @@ def test_all_ranks_tell_what_differs_and_where(fault, message, on_ranks):
 
 
 def sum_of(values, box, shape):
-    of = Part(0, "w", shape, box, Slice("w", box))
+    of = CheckedPart(0, "w", shape, box, Slice("w", box))
     return checksum(values[tuple(slice(*span) for span in box)], of, torch.float32).item()
 
 
