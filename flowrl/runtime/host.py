@@ -22,7 +22,7 @@ Path = tuple[int, ...]
 """The turns and rounds of the loops around a node; part of a seed."""
 
 
-class Decoder(Protocol):
+class Detokenizer(Protocol):
     """The part of a tokenizer that turns tokens into text."""
 
     def decode(self, tokens: Sequence[int], *, skip_special_tokens: bool) -> str:
@@ -129,7 +129,7 @@ class Host:
         models: the resident model of each role.
         generators: what samples from each role.
         sampling: how to sample from each role, where the program is silent.
-        decoders: the tokenizer of each role.
+        detokenizers: the tokenizer of each role.
         readers: how each role reads completions whose tokenizer is not its own.
         score: calls reward functions.
         drop_failed: drop the group of a failed reward; else it scores 0.
@@ -149,7 +149,7 @@ class Host:
     models: dict[str, Resident] = attrs.field(factory=dict)
     generators: Mapping[str, Generator] = attrs.field(factory=dict)
     sampling: Mapping[str, Sampling] = attrs.field(factory=dict)
-    decoders: Mapping[str, Decoder] = attrs.field(factory=dict)
+    detokenizers: Mapping[str, Detokenizer] = attrs.field(factory=dict)
     readers: dict[str, Reader] = attrs.field(factory=dict)
     score: ScoreFunction | None = None
     drop_failed: bool = False

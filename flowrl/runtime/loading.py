@@ -124,7 +124,7 @@ class Loader:
 
     def _sample_with(self, generators: Mapping[str, Generator]) -> None:
         """Have the host sample with these generators, as each role is set up."""
-        self.host.generators, self.host.decoders = generators, self.tokenizers
+        self.host.generators, self.host.detokenizers = generators, self.tokenizers
         self.host.sampling = {role: setup.sampling for role, setup in self.roles.items()}
         for role, setup in self.roles.items():
             self.host.sequences_per_block[role] = setup.sequences_per_block

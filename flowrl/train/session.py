@@ -107,7 +107,7 @@ class EagerSession:
             self.host.sampling = {**self.host.sampling, role: self.sampling}
             shape = {name: getattr(self.sampling, name) for name in PLAIN}
             self.builder.sampling = {**self.builder.sampling, role: shape}
-            self.host.decoders = {**self.host.decoders, role: self.tokenizer}
+            self.host.detokenizers = {**self.host.detokenizers, role: self.tokenizer}
         value = self.builder.value(ModelType(role), Handle(resident, 0))
         assert isinstance(value, Model)
         if head == "reward":

@@ -160,7 +160,7 @@ def score(it: Evaluator, node: Node, args: list[Any], path: Path) -> Sequence[An
     if host.score is None:
         raise EngineError("no rewards are bound", hint=f"add `[reward.{op.functions[0]}]`")
     with host.timed("reward"):
-        decode = host.decoders[op.role].decode
+        decode = host.detokenizers[op.role].decode
         texts = [decode(t.tolist(), skip_special_tokens=True) for t in tokens.rows()]
         of = parents(tokens.lengths).tolist()
         numbers = [i for n in tokens.lengths[0].tolist() for i in range(n)]

@@ -13,7 +13,7 @@ from flowrl.functional.ragged import Ragged
 from flowrl.ir.graph import Graph
 from flowrl.ops.uses import tokenizing_role, uses_of
 from flowrl.runtime.engine import Sequences
-from flowrl.runtime.host import Decoder
+from flowrl.runtime.host import Detokenizer
 from flowrl.runtime.rows.places import parents
 from flowrl.runtime.rows.rows import Row
 
@@ -53,7 +53,7 @@ class TextReader:
     """
 
     role: str
-    writer: Decoder
+    writer: Detokenizer
     own: Any
     padding: int | None
 

@@ -194,7 +194,7 @@ def test_an_op_may_see_two_last_axes():
     graph = fl.trace(program).graph
     scores = lambda names, rows, texts, samples, step, given: Scores([[2.0] * 4, [1.0] * 4], {})
     tokens = steps.FixedTokens()
-    host = Host(generators={"policy": tokens}, decoders={"policy": Letters()}, score=scores)
+    host = Host(generators={"policy": tokens}, detokenizers={"policy": Letters()}, score=scores)
     policy = Handle(Resident("policy", NoEngine()), 0)
     context = Ragged.of_rows([[1], [1]], torch.int64)
     rows = tuple(Row(i, "", "") for i in range(2))
@@ -208,7 +208,7 @@ def test_an_op_may_see_two_last_axes():
 
 
 class Letters:
-    """A decoder of which nothing is asked."""
+    """A detokenizer of which nothing is asked."""
 
     def decode(self, tokens, *, skip_special_tokens):
         return ""
