@@ -10,6 +10,9 @@ from flowrl.compiler.tasks import Seat
 from flowrl.errors import RunFileError, nearest
 from flowrl.ir.layout import Layout
 
+ANEW = ("drop", "alias")
+"""Residencies of weights that are trained in another seat."""
+
 
 def _fixed(pairs: Mapping | None) -> dict:  # type: ignore[type-arg]
     return dict(pairs or {})
@@ -89,12 +92,8 @@ class Constraints:
             )
         trained = {seat.role for seat in seats if seat.use == "train"}
         for seat, residency in self.residencies.items():
-            if residency in ("drop", "alias") and (seat.use == "train" or seat.role not in trained):
-                raise RunFileError(
-                    f"`{seat}` has the residency `{residency}`, but no other use of "
-                    f"`{seat.role}` trains the weights, so nothing would bring them back",
-                    hint="let it be `resident`, or go to host memory with `offload`",
-                )
+            if error := unbrought(seat, residency, trained):
+                raise error
 
     def allow(self, seats: Sequence[Seat], groups: Sequence[int]) -> bool:
         """Return whether seats may share pools so; `groups` is the pool of each, by number."""
@@ -136,6 +135,23 @@ class Constraints:
             allowed = sizes(block) if fixed is None else (fixed,)
             out += [Extent(i, gpus) for gpus in allowed if gpus <= block.nodes * block.per_node]
         return tuple(out)
+
+
+def unbrought(seat: Seat, residency: str, trained: Collection[str]) -> RunFileError | None:
+    """Return what is wrong with a residency that lets weights go, if nothing brings them back.
+
+    Args:
+        seat: a use of a model.
+        residency: what it does while another works.
+        trained: the models that are trained.
+    """
+    if residency not in ANEW or (seat.use != "train" and seat.role in trained):
+        return None
+    return RunFileError(
+        f"`{seat}` has the residency `{residency}`, but no other use of `{seat.role}` trains the "
+        "weights, so nothing would bring them back",
+        hint="let it be `resident`, or go to host memory with `offload`",
+    )
 
 
 def _names(seats: frozenset[Seat]) -> str:

@@ -3,7 +3,9 @@
 from collections.abc import Mapping
 
 from flowrl.compiler.cluster import Cluster
+from flowrl.compiler.search.constraints import unbrought
 from flowrl.compiler.shapes import ModelShape
+from flowrl.compiler.tasks import Seat
 from flowrl.config.placement.lending import apart, unlent
 from flowrl.config.placement.used import evaluated_role
 from flowrl.config.run_file import RunFile
@@ -12,9 +14,6 @@ from flowrl.ir.graph import Graph
 from flowrl.ir.plan import names_of_use
 from flowrl.ops.uses import uses_of
 
-ANEW = ("drop", "alias")
-"""Residencies of weights that are trained elsewhere."""
-
 
 def check_residencies(run: RunFile, graph: Graph, cluster: Cluster) -> None:
     """Check that weights which are let go come from somewhere again.
@@ -22,16 +21,12 @@ def check_residencies(run: RunFile, graph: Graph, cluster: Cluster) -> None:
     Raises:
         RunFileError: no other use of the model trains them.
     """
-    for role, its in uses_of(graph).items():
+    used = uses_of(graph)
+    trained = {role for role, its in used.items() if "train" in its.kinds}
+    for role, its in used.items():
         for use in sorted(its.kinds):
-            residency = cluster.residency_of(role, use)
-            if residency in ANEW and (use == "train" or "train" not in its.kinds):
-                raise RunFileError(
-                    f"`{role}.{use}` has the residency `{residency}`, but no other use of "
-                    f"`{role}` trains the weights, so nothing would bring them back",
-                    where=_key(run, cluster.pool_of(role, use), role, use),
-                    hint="let it be `resident`, or go to host memory with `offload`",
-                )
+            if error := unbrought(Seat(role, use), cluster.residency_of(role, use), trained):
+                raise error.told(where=_key(run, cluster.pool_of(role, use), role, use))
 
 
 def check_aliases(
