@@ -13,7 +13,6 @@ from flowrl.config.placement.placed import Placed
 from flowrl.config.placement.reserves import share_of
 from flowrl.config.placement.weights import How, syncs
 from flowrl.config.run_file import RunFile
-from flowrl.config.tables.schema import OptimizerSettings
 from flowrl.config.traced import trace_run
 from flowrl.data.tokenizer import load_tokenizer
 from flowrl.errors import DataError, EngineError, FlowrlError
@@ -82,9 +81,8 @@ def _sharing(run: RunFile, lowered: Lowered) -> dict[str, RoleSetup]:
 def role_setup(run: RunFile, graph: Graph, role: str) -> RoleSetup:
     """Return how a role of a program is run, as the run file says."""
     model, engines = run.roles[role], run.engines.role(role)
-    generate, train, settings = engines.generate, engines.train, run.optimizer.role(role)
+    generate, train = engines.generate, engines.train
     cluster = cluster_of(run, graph)
-    options = {f.name: getattr(settings, f.name) for f in attrs.fields(OptimizerSettings)}
     local = run.model_folder(role)
     path = str(local) if local.exists() else model.path
     return RoleSetup(
@@ -103,18 +101,19 @@ def role_setup(run: RunFile, graph: Graph, role: str) -> RoleSetup:
         ),
         sequences_per_block=generate.together,
         trainer=train.engine,
-        options=TrainerOptions(
-            **options,
-            total_steps=run.train.steps,
-            tokens_per_microbatch=train.tokens_per_microbatch,
-            packing=train.packing,
-            attention=train.attention,
-            compile=train.compile,
-            checkpointing=train.checkpointing,
-            offload_activations=train.offload_activations,
-            offload_optimizer=train.offload == "optimizer",
-        ),
+        options=_trainer_options(run, role),
         fsdp=_fsdp(run, cluster, role) if train.shard == "fsdp2" else None,
+    )
+
+
+def _trainer_options(run: RunFile, role: str) -> TrainerOptions:
+    """Return how a role is run forward and trained: most keys of its tables are options."""
+    train = run.engines.role(role).train
+    keys = attrs.asdict(run.optimizer.role(role)) | attrs.asdict(train)
+    return TrainerOptions(
+        **{name: keys[name] for name in attrs.fields_dict(TrainerOptions) if name in keys},
+        total_steps=run.train.steps,
+        offload_optimizer=train.offload == "optimizer",
     )
 
 
