@@ -71,7 +71,7 @@ def _first_largest(by: Groups, x: Tensor) -> Tensor:
 
 
 @attrs.frozen
-class Selection(Generic[Key]):
+class DrawnGroups(Generic[Key]):
     """What came of drawing groups.
 
     Attributes:
@@ -89,7 +89,7 @@ class Selection(Generic[Key]):
 
 def dynamic_filter(
     rounds: Iterable[Iterable[tuple[Key, Sequence[float]]]], *, target: int, max_rounds: int
-) -> Selection[Key]:
+) -> DrawnGroups[Key]:
     """Read rounds of groups, in order, until `target` of them have a signal.
 
     What `ops.sample_until` does with `keep=ops.has_signal`, on plain numbers.
@@ -113,7 +113,7 @@ def dynamic_filter(
             signal = len(rewards) > 0 and has_signal(group).item()
             (kept if signal else dropped).append(key)
         if len(kept) >= target:
-            return Selection(kept[:target], kept[target:], dropped, used)
+            return DrawnGroups(kept[:target], kept[target:], dropped, used)
     raise ValueError(
         f"wanted {target} groups with different rewards; found {len(kept)} in {used} rounds "
         f"(max_rounds = {max_rounds}, {len(dropped)} groups dropped)"

@@ -27,7 +27,7 @@ moves of weights."""
 
 
 @attrs.frozen
-class Op:
+class MeasuredOp:
     """An op of a run.
 
     Attributes:
@@ -105,17 +105,17 @@ def _lengths(folder: Path, tasks: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         yield responses(sum(sampled) / len(sampled) / sequences)
 
 
-def _matters(op: Op, whole: Op) -> bool:
+def _matters(op: MeasuredOp, whole: MeasuredOp) -> bool:
     """Return whether an op takes long, or moves weights."""
     return op.seconds > LEAST * whole.seconds or (op.bytes > 0 and op.role != "")
 
 
-def _together(ops: Sequence[Op]) -> Op:
+def _together(ops: Sequence[MeasuredOp]) -> MeasuredOp:
     took, moved = sum(op.seconds for op in ops), sum(op.bytes for op in ops)
-    return Op("", f"{len(ops)} other op{'s' * (len(ops) != 1)}", "", "", took, moved, 0)
+    return MeasuredOp("", f"{len(ops)} other op{'s' * (len(ops) != 1)}", "", "", took, moved, 0)
 
 
-def _read(folder: Path) -> tuple[int, list[Op]]:
+def _read(folder: Path) -> tuple[int, list[MeasuredOp]]:
     """Return the number of the last steps that are read, and their ops, the whole step last.
 
     Raises:
@@ -140,9 +140,9 @@ def _read(folder: Path) -> tuple[int, list[Op]]:
     return len(steps), [*(_op(name, of) for name, of in found.items()), _op("", whole)]
 
 
-def _op(name: str, records: Sequence[Mapping[str, Any]]) -> Op:
+def _op(name: str, records: Sequence[Mapping[str, Any]]) -> MeasuredOp:
     first = records[0]
-    return Op(
+    return MeasuredOp(
         name,
         first["kind"],
         first["role"],
@@ -175,7 +175,7 @@ def _seat(seat: str, memory: Mapping[str, int]) -> str:
     return seat if seat in memory else f"{seat.partition('.')[0]}.train"
 
 
-def _row(op: Op, predicted: Predicted) -> tuple[str, ...]:
+def _row(op: MeasuredOp, predicted: Predicted) -> tuple[str, ...]:
     ratio = op.seconds / predicted.seconds if predicted.seconds else None
     return (
         op.name,

@@ -12,7 +12,7 @@ from flowrl.rewards.asking import ask
 from flowrl.rewards.call import Fault, Reply, call, described
 from flowrl.rewards.chunks import Chunk, Tally
 from flowrl.rewards.client import Client
-from flowrl.rewards.process import INSIDE, Worker, first_ready
+from flowrl.rewards.process import INSIDE, RewardProcess, first_ready
 from flowrl.rewards.resolve import bind, called, columns, name_of, naming, resolve
 from flowrl.rewards.routes import Route, Routes, Target
 from flowrl.rewards.scores import Policy, Scores
@@ -55,7 +55,7 @@ class RewardPool:
         self._local, remote = of_functions
         self._imported = [f"`{name}`" for name, _ in remote.values()]
         self._start = _pickled(Start(folder.resolve(), remote), "the rewards' options")
-        self._workers = [Worker(self._start) for _ in range(workers if remote else 0)]
+        self._workers = [RewardProcess(self._start) for _ in range(workers if remote else 0)]
         takes = self._started() | {key: columns(f) for key, f in self._local.items()}
         self.routes = Routes(
             {name: _route(name, spec, takes) for name, spec in self._specs.items()}
@@ -172,7 +172,7 @@ class RewardPool:
         self._replace_ended()
 
     def _replace_ended(self) -> None:
-        self._workers = [Worker(self._start) if w.ended else w for w in self._workers]
+        self._workers = [RewardProcess(self._start) if w.ended else w for w in self._workers]
 
 
 def _reached(servers: Mapping[str, ServerSpec]) -> dict[str, Client]:

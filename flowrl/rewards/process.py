@@ -24,7 +24,7 @@ INSIDE = "FLOWRL_REWARD_WORKER"
 """Set in a worker's environment."""
 
 
-class Worker:
+class RewardProcess:
     """A process that imports the functions, then makes one call at a time.
 
     It leads a process group of its own. That is killed with it, and all that descends from it:
@@ -94,7 +94,7 @@ class Worker:
             self.connection.send_bytes(message)
 
 
-def first_ready(workers: Sequence[Worker]) -> list[Worker]:
+def first_ready(workers: Sequence[RewardProcess]) -> list[RewardProcess]:
     """Wait for busy workers; return those that replied, ended or are past their deadline."""
     soonest = min(worker.deadline for worker in workers)
     ready = wait([w.connection for w in workers], max(0.0, soonest - time.monotonic()))

@@ -44,9 +44,9 @@ def altered_in_vllm():
 
 def altered_on_the_way():
     """Let one number be another one as vLLM takes version 1."""
-    from flowrl.runtime.engines.vllm.transfer import Transfer
+    from flowrl.runtime.engines.vllm.transfer import WeightTransfer
 
-    take, times = Transfer.take, []
+    take, times = WeightTransfer.take, []
 
     def changed(name, tensor):
         if name != "model.norm.weight" or len(times) != 2:
@@ -59,7 +59,7 @@ def altered_on_the_way():
         times.append(None)
         take(self, ((name, changed(name, x)) for name, x in weights))
 
-    PATCH.setattr(Transfer, "take", after)
+    PATCH.setattr(WeightTransfer, "take", after)
 
 
 def stale_cache():

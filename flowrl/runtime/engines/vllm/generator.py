@@ -22,7 +22,7 @@ from flowrl.runtime.engines.vllm.process import (
 from flowrl.runtime.engines.vllm.samples import StopStrings, completion, parameters
 from flowrl.runtime.engines.vllm.shards import shards_of
 from flowrl.runtime.engines.vllm.start import KNOWN, at_once, cache_bytes, check_dtype, start
-from flowrl.runtime.engines.vllm.transfer import Transfer
+from flowrl.runtime.engines.vllm.transfer import WeightTransfer
 from flowrl.runtime.engines.vllm.weights import clear_cache, repack_tied
 from flowrl.runtime.engines.vllm.whole import Whole
 from flowrl.runtime.model.models import ModelSpec, check_device, outline
@@ -95,7 +95,7 @@ class VLLMGenerator:
         self.inbox = Inbox(self.llm, spec, shards)
         self.whole = Whole(self.llm)
         self.strings = StopStrings(self.llm)
-        self.transfer = Transfer(self.llm)
+        self.transfer = WeightTransfer(self.llm)
         self.adapters = Adapters(self.llm, self.outline, spec.path)
 
     def load(self, weights: Mapping[str, Tensor], version: int) -> None:

@@ -42,7 +42,7 @@ def register(factory: Any) -> None:
     factory.register_engine(BACKEND, RECEIVER, "Receiver")
 
 
-class Transfer:
+class WeightTransfer:
     """How one vLLM is given new weights.
 
     Args:
