@@ -70,7 +70,7 @@ class Weights:
 
 
 @attrs.frozen(eq=False)
-class Visitor:
+class RemoteEngine:
     """What stands for the engine of a model that lives on another worker."""
 
     tensors: Mapping[str, Tensor]
@@ -174,7 +174,7 @@ def _arrived(value: Any) -> Any:
         return Ragged(value.values.tensor(), tuple(level.tensor() for level in value.lengths))
     if not isinstance(value, Weights):
         return value
-    engine: Any = Visitor({name: x.tensor() for name, x in value.bytes.items()})
+    engine: Any = RemoteEngine({name: x.tensor() for name, x in value.bytes.items()})
     return Handle(Resident(value.role, engine, value.version), value.version)
 
 
