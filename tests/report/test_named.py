@@ -5,7 +5,7 @@ import sys
 import pytest
 from inline_snapshot import snapshot
 
-from tests.test_cli import run_file, told  # noqa: F401
+from tests.test_cli import RUN, run_file, told  # noqa: F401
 
 ROWS = """
 def rows(count, level="easy"):
@@ -204,13 +204,33 @@ def test_check_refuses_a_template_that_no_row_can_fill_in(told, run_file):  # no
     assert found("{")[2] == snapshot("""\
 error: `data.template` is not a template: Single '{' encountered in format string
   --set data.template={
-help: write {{ and }} for braces that stand for themselves
+help: a column is written {question}, {question!r} (or `!s`, `!a`) or {score:.2f}; a plain brace {{ or }}
 """)
     assert found("{first name}")[2] == snapshot("""\
 error: `data.template` has a field without a column's name: '{first name}'
   --set data.template={first name}
-help: name columns: "Question: {question}"; write {{ and }} for plain braces
+help: a column is written {question}, {question!r} (or `!s`, `!a`) or {score:.2f}; a plain brace {{ or }}
 """)
+
+
+def test_check_refuses_a_template_whose_formats_no_column_has(told, run_file):  # noqa: F811
+    text = RUN.replace(
+        'source = "train.jsonl"', 'source = "train.jsonl"\ntemplate = "{question!x}"'
+    )
+
+    assert told("check", run_file("", text))[2] == snapshot("""\
+error: `data.template` is not a template: Unknown conversion specifier x
+  run.toml:18
+   18 | template = "{question!x}"
+        ^^^^^^^^
+help: a column is written {question}, {question!r} (or `!s`, `!a`) or {score:.2f}; a plain brace {{ or }}
+""")
+    assert told("check", run_file(), "--set", "data.template={level:zz}")[2] == snapshot("""\
+error: `data.template` is not a template: neither text nor numbers nor dates have the format 'zz'
+  --set data.template={level:zz}
+help: a column is written {question}, {question!r} (or `!s`, `!a`) or {score:.2f}; a plain brace {{ or }}
+""")
+    assert told("check", run_file(), "--set", "data.template={level!r:>9}")[0] == 0
 
 
 def test_check_finds_a_sampler_that_is_not_there(told, run_file, tmp_path):  # noqa: F811
