@@ -55,7 +55,7 @@ class Location:
         text = linecache.getline(self.file, self.line).rstrip()
         if not text:
             return f"  {self}"
-        start = self.start or len(text) - len(text.lstrip())
+        start = min(self.start, len(text)) or len(text) - len(text.lstrip())
         width = max(1, min(self.end or len(text), len(text)) - start)
         number = f"{self.line:>5} | "
         return f"  {self}\n{number}{text}\n{' ' * (len(number) + start)}{'^' * width}"

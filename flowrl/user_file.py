@@ -9,7 +9,7 @@ from os.path import isfile
 from pathlib import Path
 from types import ModuleType
 
-from flowrl.errors import FlowrlError, Location, ProgramError, nearest
+from flowrl.errors import PACKAGE, FlowrlError, Location, ProgramError, nearest
 
 
 def import_file(path: Path, name: str | None = None) -> ModuleType:
@@ -45,34 +45,37 @@ def locating(path: Path, kind: type[FlowrlError] = ProgramError) -> Iterator[Non
     """
     try:
         yield
-    except (FlowrlError, KeyboardInterrupt, GeneratorExit):  # the last ends what yields inside
+    except (FlowrlError, KeyboardInterrupt):
         raise
     except BaseException as error:  # `sys.exit(0)` would end a run as if it were done
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        if isinstance(error, GeneratorExit) and last.filename.startswith(PACKAGE):
+            raise  # it closes what yields inside
         problem = f"running {path.name} raised {_described(error)}"
         raise kind(problem, where=_raised_at(error, path)) from error
 
 
 def described(error: BaseException) -> str:
     """Return the class and text of an error as a traceback ends with them."""
-    lines = traceback.format_exception_only(error)  # those of a syntax error begin with its place
-    return "".join(line for line in lines if not line.startswith("  ")).strip()
+    told = traceback.TracebackException(type(error), error, None, compact=True)
+    vars(told).update(filename=None, lineno=None, text=None)  # a syntax error's, whatever they are
+    return "".join(told.format_exception_only()).strip()
 
 
 def syntax_place(error: BaseException) -> str:
     """Return an excerpt of what can't be parsed; "" if that is no file, or the error another."""
     match error:
-        case SyntaxError(filename=str(file), lineno=int(line), offset=int(offset)):
-            if not isfile(file):  # what `eval` is given, or any text that `compile` was
-                return ""
+        case SyntaxError(
+            filename=str(file), lineno=int(line), offset=int(offset), end_offset=int() | None as end
+        ) if isfile(file):  # and not what `eval` is given, or any text that `compile` was
             start = max(offset - 1, 0)
-            end = error.end_offset - 1 if error.end_offset and error.end_offset > 0 else 0
-            return Location(file, line, start, max(end, start + 1)).excerpt()
+            return Location(file, line, start, max((end or 0) - 1, start + 1)).excerpt()
     return ""
 
 
 def _described(error: BaseException) -> str:
     """Return the class and text of an error, and the attribute that may have been meant."""
-    if isinstance(error, AttributeError) and error.name:
+    if isinstance(error, AttributeError) and isinstance(error.name, str):
         return f"AttributeError: {error}{nearest(error.name, dir(error.obj))}"
     return described(error)
 

@@ -47,7 +47,7 @@ def _rows(found: Any, name: str, options: Mapping[str, Any], folder: Path) -> Fo
         for number, row in enumerate(_iterate(rows, name), start=1):
             where = f"{name}:{number}"
             if isinstance(row, Mapping):
-                yield where, row
+                yield where, dict(row)  # one of the user's own class is read here
             else:
                 problem = f"expected a dict with a key a column; got {type(row).__name__}"
                 yield where, RowError("wrong type", problem, where=where)

@@ -186,7 +186,10 @@ running broken.py raised ZeroDivisionError: division by zero
 """)
 
 
-@pytest.mark.parametrize("error", ["BaseException", "asyncio.CancelledError", "SystemExit"])
+NO_EXCEPTIONS = ["BaseException", "asyncio.CancelledError", "SystemExit", "GeneratorExit"]
+
+
+@pytest.mark.parametrize("error", NO_EXCEPTIONS)
 def test_a_file_that_raises_what_is_no_exception_is_shown_with_its_line(opened, written, error):
     written("broken.py", f"import asyncio\nraise {error}('no')")
 
@@ -244,6 +247,10 @@ def rows():
 def leaves():
     raise SystemExit(0)
 
+def ends():
+    yield {"prompt": "a"}
+    raise GeneratorExit
+
 def order(rows, epoch, seed):
     return rows["first"]
 """
@@ -253,7 +260,7 @@ def test_a_function_that_raises_midway_is_shown_with_its_line(opened, written):
     written("raising.py", RAISING)
     messages = {}
 
-    for name in ("rows", "leaves"):
+    for name in ("rows", "leaves", "ends"):
         with pytest.raises(DataError) as caught:
             opened(f"raising.py:{name}")
         messages[name] = str(caught.value)
@@ -272,8 +279,34 @@ running raising.py raised SystemExit: 0
     7 |     raise SystemExit(0)
             ^^^^^^^^^^^^^^^^^^^\
 """,
+            "ends": """\
+running raising.py raised GeneratorExit
+  raising.py:11
+   11 |     raise GeneratorExit
+            ^^^^^^^^^^^^^^^^^^^\
+""",
         }
     )
+
+
+LAZY = """
+from collections import UserDict
+
+class Row(UserDict):
+    def __getitem__(self, key):
+        return {}[key]
+
+ROWS = [Row(prompt="a")]
+"""
+
+
+def test_a_row_that_raises_as_it_is_read_is_shown_with_its_line(opened, written):
+    written("lazy.py", LAZY)
+
+    with pytest.raises(
+        DataError, match=r"running lazy\.py raised KeyError: 'prompt'\n  lazy\.py:6"
+    ):
+        opened("lazy.py:ROWS")
 
 
 def test_a_sampler_that_raises_is_shown_with_its_line(opened, written):
@@ -285,7 +318,7 @@ def test_a_sampler_that_raises_is_shown_with_its_line(opened, written):
 
     assert str(caught.value) == snapshot("""\
 running raising.py raised TypeError: list indices must be integers or slices, not str
-  raising.py:10
-   10 |     return rows["first"]
+  raising.py:14
+   14 |     return rows["first"]
                    ^^^^^^^^^^^^^\
 """)
