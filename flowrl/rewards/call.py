@@ -37,7 +37,7 @@ and a judge's without a number."""
 LONGEST_TEXT = 500
 """Characters of an exception's or an answer's text that are told."""
 
-CALLERS = (user_file.__file__, str(Path(asyncio.__file__).parent))
+CALLERS = (__file__, user_file.__file__, str(Path(asyncio.__file__).parent))
 """What stands between a call and the function's own lines."""
 
 

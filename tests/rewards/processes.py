@@ -20,6 +20,8 @@ def score(prompts, completions):
             raise KeyError("x7")
         if completion == "sys.exit":
             sys.exit(4)
+        if completion == "GeneratorExit":
+            raise GeneratorExit
         if completion == "os._exit":
             os._exit(3)
         if completion == "abort":

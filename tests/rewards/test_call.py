@@ -123,11 +123,30 @@ def test_a_long_text_of_an_exception_is_cut():
     assert reply.text == f"raised ValueError: {'x' * 488}..."
 
 
-def test_leaving_the_program_is_the_fault_of_the_call():
+@pytest.mark.parametrize("error", [SystemExit, GeneratorExit])
+def test_leaving_the_program_is_the_fault_of_the_call(error):
     def reward():
-        raise SystemExit(4)
+        raise error(4)
 
-    assert call(reward, {}, 1).text == snapshot("raised SystemExit: 4")
+    async def awaited():
+        await asyncio.sleep(0)
+        reward()
+
+    for function in (reward, awaited):
+        reply = call(function, {}, 1)
+        assert reply.text == f"raised {error.__name__}: 4"
+        assert "raise error(4)" in reply.source
+
+
+def test_scores_that_raise_as_they_are_read_are_told_with_their_line():
+    class Scores(list):
+        def __len__(self):
+            raise SystemExit(4)
+
+    reply = call(Scores, {}, 1)
+
+    assert reply.text == "raised SystemExit: 4"
+    assert "raise SystemExit(4)" in reply.source
 
 
 def test_a_text_that_cannot_be_parsed_is_told_with_the_line_that_reads_it():

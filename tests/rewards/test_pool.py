@@ -32,7 +32,7 @@ def test_scores_are_in_the_order_of_the_completions(write, pool, rows):
 
 @pytest.mark.parametrize(
     "fault",
-    ["raise", "sys.exit", "os._exit", "abort", "None", "nan", "text", "object"],
+    ["raise", "sys.exit", "GeneratorExit", "os._exit", "abort", "None", "nan", "text", "object"],
 )
 def test_a_fault_costs_the_score_of_its_completion_alone(fault, write, pool, rows):
     write(FAULTY)
@@ -50,6 +50,7 @@ EXPECTED = snapshot(
     {
         "raise": "exception: raised KeyError: 'x7'",
         "sys.exit": "exception: raised SystemExit: 4",
+        "GeneratorExit": "exception: raised GeneratorExit",
         "os._exit": "exception: ended its process (exit code 3)",
         "abort": "exception: ended its process (SIGSEGV)",
         "None": "not_a_number: returned None",

@@ -108,7 +108,9 @@ importing `rewards.py` raised SyntaxError: invalid syntax
 """)
 
 
-@pytest.mark.parametrize("error", ["BaseException", "asyncio.CancelledError", "SystemExit"])
+@pytest.mark.parametrize(
+    "error", ["BaseException", "asyncio.CancelledError", "SystemExit", "GeneratorExit"]
+)
 def test_a_file_that_raises_what_is_no_exception_is_told_with_its_line(write, error):
     folder = write(f"import asyncio\nraise {error}('no')")
 
