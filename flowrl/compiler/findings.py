@@ -3,6 +3,8 @@
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
+import attrs
+
 from flowrl.compiler.cluster import Cluster
 from flowrl.compiler.filtered import uncorrected
 from flowrl.compiler.losses import split_losses
@@ -29,8 +31,9 @@ def findings(
     """Return a sentence for each finding, in this order.
 
     Models that are never read, hyperparameters that change nothing (another value gives the same
-    graph, once simplified), a KL in both reward and loss, losses that train on filtered samples as
-    if they were plain ones, losses that need two passes.
+    graph, once simplified) and which other at None, 0 or False is why, a KL in both reward and
+    loss, losses that train on filtered samples as if they were plain ones, losses that need two
+    passes.
 
     Args:
         program: is traced, once more for each hyperparameter.
@@ -65,7 +68,7 @@ class _Findings:
         self.params = dict(traced.hyperparameters)
         self.given = self.params if given is None else given
         self.graph = simplify(traced.graph, Cluster())
-        self.others = {name: self._other(name, value) for name, value in self.params.items()}
+        self.others = {name: self._other(name, self.params) for name in self.params}
 
     def all(self) -> list[str]:
         return [
@@ -84,16 +87,26 @@ class _Findings:
                 yield f"`{spec.name}` is never read and never loaded{reason}."
 
     def _causes(self, role: str) -> Iterator[str]:
-        """Yield the hyperparameters at 0 or False without which the model would be read."""
+        """Yield the hyperparameters at None, 0 or False without which the model would be read."""
         for name, other in self.others.items():
-            if not self.params[name] and other is not None and role in models_read(other):
+            if not self.params[name] and other and role in models_read(other.graph):
                 yield f"{name} = {show(self.params[name])}"
 
     def _inert(self) -> Iterator[str]:
         computed = _computed(self.graph)
         for name, other in self.others.items():
-            if name in self.given and other is not None and _computed(other) == computed:
-                yield f"`{name}` = {show(self.params[name])} changes nothing that is computed."
+            if name in self.given and other and _computed(other.graph) == computed:
+                reason = next((f": {cause}" for cause in self._switches(name)), "")
+                value = show(self.params[name])
+                yield f"`{name}` = {value} changes nothing that is computed{reason}."
+
+    def _switches(self, inert: str) -> Iterator[str]:
+        """Yield the hyperparameters at None, 0 or False without which `inert` would count."""
+        for name, other in self.others.items():
+            if not self.params[name] and other:
+                both = self._other(inert, other.params)
+                if both and _computed(both.graph) != _computed(other.graph):
+                    yield f"{name} = {show(self.params[name])}"
 
     def _kl_twice(self) -> Iterator[str]:
         zeros = {n.results[0] for n in self.graph.nodes if n.op == Constant(0.0)}
@@ -122,15 +135,24 @@ class _Findings:
                     f"{node.op.why}."
                 )
 
-    def _other(self, name: str, value: Any) -> Graph | None:
-        """Return the graph with another value of a hyperparameter, or None if there is none."""
-        for other in _others(value):
+    def _other(self, name: str, params: Mapping[str, Any]) -> "_Other | None":
+        """Return the program with another value of a hyperparameter, or None if there is none."""
+        for value in _others(params[name]):
+            other = {**params, name: value}
             try:
-                traced = self.program.trace({**self.params, name: other}, *self.known)
-                return simplify(traced.graph, Cluster())
+                traced = self.program.trace(other, *self.known)
+                return _Other(other, simplify(traced.graph, Cluster()))
             except Exception:  # whatever it raises, that value isn't one to compare with
                 continue
         return None
+
+
+@attrs.frozen
+class _Other:
+    """A program with other hyperparameters, simplified."""
+
+    params: Mapping[str, Any]
+    graph: Graph
 
 
 def _filters(draw: Node) -> str:
@@ -141,7 +163,9 @@ def _filters(draw: Node) -> str:
 
 
 def _others(value: Any) -> tuple[Any, ...]:
-    """Return other values of a hyperparameter's type; none for what has no neighbours."""
+    """Return other values of a hyperparameter's type, or numbers for one that is off; else none."""
+    if value is None:
+        return 0.5, 1
     if isinstance(value, bool):
         return (not value,)
     if isinstance(value, int):

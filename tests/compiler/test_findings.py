@@ -44,7 +44,7 @@ def test_a_hyperparameter_that_changes_nothing_is_named():
     )
 
 
-def test_a_hyperparameter_of_a_dead_term_is_named():
+def test_a_hyperparameter_that_another_turns_off_is_named_with_that():
     @fl.program
     def switched(policy: fl.Model, prompts: fl.Prompts, *, coef=0.0, clip=0.2):
         rollouts, rewards = ops.score("reward", ops.generate(policy, prompts, n=2))
@@ -56,7 +56,9 @@ def test_a_hyperparameter_of_a_dead_term_is_named():
         policy, stats = ops.update(policy, loss, rollouts)
         return policy, stats
 
-    assert findings(switched) == snapshot(["`clip` = 0.2 changes nothing that is computed."])
+    assert findings(switched) == snapshot(
+        ["`clip` = 0.2 changes nothing that is computed: coef = 0."]
+    )
     assert findings(switched, {"coef": 0.5}) == []
 
 
@@ -101,7 +103,7 @@ def test_training_on_filtered_samples_without_a_ratio_is_named():
 
     assert [line for line in found if "cut" in line] == snapshot(
         [
-            "The loss at test_findings.py:93 trains on samples of a cut distribution (top_p=0.9, min_tokens=2, drawn at test_findings.py:79) without correcting for it."
+            "The loss at test_findings.py:95 trains on samples of a cut distribution (top_p=0.9, min_tokens=2, drawn at test_findings.py:81) without correcting for it."
         ]
     )
 
@@ -134,5 +136,6 @@ def test_a_run_file_is_told_of_the_hyperparameters_that_it_gives():
 
     assert findings(program, {"clip": 0.1}, given=["clip"]) == []
     assert findings(program, {"horizon": 9}, given=["horizon"]) == [
-        "`horizon` = 9 changes nothing that is computed."
+        "`horizon` = 9 changes nothing that is computed: target_kl = None."
     ]
+    assert findings(program, {"horizon": 9, "target_kl": 6.0}, given=["horizon"]) == []
