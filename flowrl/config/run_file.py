@@ -10,7 +10,7 @@ import tomlkit
 
 from flowrl.config.programs import load_program, program_file
 from flowrl.config.rules.contradictions import contradictions
-from flowrl.config.rules.paths import paths_lead
+from flowrl.config.rules.paths import paths_lead, run_folder
 from flowrl.config.tables.headers import with_homes
 from flowrl.config.tables.hyperparameters import check_hyperparameters
 from flowrl.config.tables.models import ModelTable, RewardModelTable
@@ -130,7 +130,7 @@ class RunFile(Tables):
     @property
     def folder(self) -> Path:
         """Where checkpoints and logs go."""
-        return self.resolve(self.train.folder or f"runs/{self.source.file.stem}")
+        return self.resolve(run_folder(self.train.folder, self.source.file))
 
     @property
     def program_file(self) -> Path:
@@ -171,8 +171,7 @@ def load_run_file(path: str | Path, sets: Iterable[str] = ()) -> RunFile:
         tables = structure(Tables, written)
     except Invalid as error:
         raise _invalid(error, source, written) from None
-    folder = source.file.parent.absolute()
-    if problems := [*paths_lead(tables, folder), *contradictions(tables)]:
+    if problems := [*paths_lead(tables, source.file), *contradictions(tables)]:
         raise source.error(problems)
     return RunFile(source=source, written=written, **attrs.asdict(tables, recurse=False))
 

@@ -332,14 +332,14 @@ def test_of_many_results_some_are_named(folder):
 
 def test_a_folder_that_cannot_be_written_is_known_before_models_load(folder, monkeypatch):
     monkeypatch.setattr("flowrl.stages.Lowered.compile", None)
-    (folder.path / "file").write_text("")
+    (folder.path / "link").symlink_to("nowhere")
 
     with pytest.raises(RunFileError) as error:
-        folder.run("sft", "train.folder=file/out")
+        folder.run("sft", "train.folder=link")
 
     assert str(error.value).replace(str(folder.path), "FOLDER") == snapshot("""\
-can't write: Not a directory
-  FOLDER/file/out
+can't write: File exists
+  FOLDER/link
 help: make room, or name another folder: `--set train.folder=...`\
 """)
 

@@ -10,36 +10,48 @@ from flowrl.config.toml.structure import KeyPath, Problem, dotted
 FOLDER = ("train", "folder")
 
 
-def paths_lead(tables: Tables, folder: Path) -> Iterator[Problem]:
+def run_folder(given: str | None, file: Path) -> str:
+    """Return where a run's results go: `train.folder`, or a folder named after its run file."""
+    return given or f"runs/{file.stem}"
+
+
+def paths_lead(tables: Tables, file: Path) -> Iterator[Problem]:
     """Yield texts that the file system takes for no path, whether anything is there or not.
 
-    What is there is left to who reads it; but a run's folder, which none reads, can't be a file.
+    What is there is left to who reads it; but a run's folder, which none reads, can't be a file,
+    nor lie below one.
 
     Args:
         tables: of a run file.
-        folder: where its relative paths start.
+        file: the run file; relative paths start in its folder.
     """
-    for key, given in _given(tables):
+    folder = file.parent.absolute()
+    for key, given in _given(tables, file):
         try:
-            path = folder / Path(given).expanduser()
-            path.lstat()
-            in_the_way = key == FOLDER and path.is_file()
+            in_the_way = key == FOLDER and _in_the_way(Path(given), folder)
+            (folder / Path(given).expanduser()).lstat()
         except (FileNotFoundError, NotADirectoryError):
             pass
         except (OSError, RuntimeError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else error
             yield Problem(key, f"`{dotted(key)}` can't be looked up: {reason}")
-        else:
-            if in_the_way:
-                yield Problem(key, f"`{dotted(key)}` must name a folder; `{given}` is a file")
+            continue
+        if in_the_way:
+            yield Problem(key, f"`{dotted(key)}` must name a folder; `{in_the_way}` is a file")
 
 
-def _given(tables: Tables) -> Iterator[tuple[KeyPath, str]]:
+def _in_the_way(path: Path, folder: Path) -> Path | None:
+    """Return what is no folder, of a path and those above it; None if it is one or can be made."""
+    there = ((each, folder / each.expanduser()) for each in (path, *path.parents))
+    return next((given for given, at in there if at.exists() and not at.is_dir()), None)
+
+
+def _given(tables: Tables, file: Path) -> Iterator[tuple[KeyPath, str]]:
     yield ("program", "file"), tables.program.file
     for role, table in tables.models.items():
         yield ("models", role, "path"), table.path
     texts: dict[KeyPath, Any] = {
-        FOLDER: tables.train.folder,
+        FOLDER: run_folder(tables.train.folder, file),
         ("workload", "profile"): tables.workload.profile,
         ("data", "source"): tables.data.get("source"),
         ("eval", "data", "source"): tables.eval and tables.eval.data.get("source"),

@@ -59,6 +59,34 @@ def test_the_folder_of_a_run_that_is_a_file_is_told_with_its_line(load, error_of
     assert load("", "train.folder='new'").folder == tmp_path / "new"
 
 
+@pytest.mark.parametrize("folder", ["out/run", "out/../run", "./out/a/b", "{here}/out/run"])
+def test_a_file_above_the_folder_of_a_run_is_told(error_of, tmp_path, folder):
+    (tmp_path / "out").write_text("")
+    file = tmp_path / "out" if "here" in folder else "out"
+
+    said = error_of("", f"train.folder='{folder.format(here=tmp_path)}'")
+
+    assert said.startswith(f"`train.folder` must name a folder; `{file}` is a file\n  --set ")
+
+
+def test_what_is_in_the_way_of_a_folder_that_is_not_named_is_told(load, error_of, tmp_path):
+    assert load().folder == tmp_path / "runs" / "run"
+    (tmp_path / "runs").touch()
+
+    assert error_of() == snapshot("""\
+`train.folder` must name a folder; `runs` is a file
+  run.toml:17
+   17 | [train]
+         ^^^^^\
+""")
+
+
+def test_a_device_is_no_folder_of_a_run(error_of):
+    for folder in ("/dev/null", "/dev/null/run"):
+        said = error_of("", f"train.folder='{folder}'")
+        assert said.startswith("`train.folder` must name a folder; `/dev/null` is a file\n")
+
+
 def test_a_folder_of_a_run_that_links_nowhere_is_no_file(load, error_of, tmp_path):
     (tmp_path / "dangling").symlink_to("nothing")
     (tmp_path / "long").symlink_to("x" * 300)
