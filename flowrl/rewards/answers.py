@@ -91,9 +91,9 @@ class Reader:
         return text.replace(self.key, "***") if self.key else text
 
     def _told(self, response: urllib3.BaseHTTPResponse) -> str:
-        """Return the text of a body, unpacked if it can be; of one that breaks off, nothing."""
+        """Return how a body begins, unpacked if it can be; of one that breaks off, nothing."""
         try:
-            came = body.read(response)
+            came = body.beginning(response)
         except HTTPError:
             return ""
         try:

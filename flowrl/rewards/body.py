@@ -1,11 +1,18 @@
 """The bodies of a server's answers, as they came and unpacked."""
 
 import io
+import time
 
 import urllib3
 
 LONGEST = 2**26
 """Bytes of a body that are read; no scores are as long."""
+
+TOLD = 2**14
+"""Bytes that are read of a body without scores, of which the beginning is told."""
+
+PATIENCE = 3.0
+"""Seconds that such a body may trickle in."""
 
 
 def read(response: urllib3.BaseHTTPResponse) -> bytes:
@@ -19,6 +26,21 @@ def read(response: urllib3.BaseHTTPResponse) -> bytes:
         for piece in response.stream(2**16, decode_content=False):
             body += piece
             if len(body) > LONGEST:
+                break
+    return bytes(body)
+
+
+def beginning(response: urllib3.BaseHTTPResponse) -> bytes:
+    """Return what is told of a body that has no scores, and may never end.
+
+    Raises:
+        HTTPError: it broke off, or stopped.
+    """
+    body, end = bytearray(), time.monotonic() + PATIENCE
+    with response:
+        for byte in response.stream(1, decode_content=False):
+            body += byte
+            if len(body) == TOLD or time.monotonic() > end:
                 break
     return bytes(body)
 

@@ -35,6 +35,10 @@ class Answer:
 class _Retry(Retry):
     """Retries that wait as long as `Retry-After` says, up to a bound; if it says nothing, a bit."""
 
+    def is_retry(self, *_: object) -> bool:
+        """Leave all statuses to the client: it waits for the end of no body without scores."""
+        return False
+
     def parse_retry_after(self, retry_after: str) -> float:
         try:
             return max(0.0, float(retry_after))  # some servers send "0.5"
@@ -72,8 +76,6 @@ class Client:
         self._retry = _Retry(
             spec.retries,
             allowed_methods=None,  # a POST that is asked again is scored again, no more
-            status_forcelist=PASSING,
-            raise_on_status=False,
             backoff_factor=0.5,
             backoff_jitter=0.5,
             backoff_max=LONGEST_PAUSE,
@@ -116,7 +118,12 @@ class Client:
         while True:
             try:
                 response = self._request("POST", retry, body=message)
-                retry = response.retries or retry  # those after statuses that pass are counted
+                retry = response.retries or retry  # those of connections that failed are counted
+                if response.status in PASSING and retry.total:
+                    retry = retry.increment("POST", self.spec.http, response=response)
+                    response.close()
+                    retry.sleep(response)
+                    continue
                 retries = len(retry.history)
                 return Answer(self._reader.reply(response, count, retries), retries)
             except MaxRetryError:

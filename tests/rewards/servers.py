@@ -3,6 +3,7 @@
 import json
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -65,6 +66,14 @@ class Handler(BaseHTTPRequestHandler):
 def dying():
     """Return an answer that ends in the middle."""
     return iter([b'{"rewards": [1.0'])
+
+
+def endless():
+    """Yield an answer that never ends."""
+    yield b"down"
+    while True:
+        time.sleep(0.02)
+        yield b" "
 
 
 def lengths(body):

@@ -12,7 +12,7 @@ from flowrl.rewards.pool import RewardPool
 from flowrl.rewards.scoring import score_function
 from flowrl.rewards.server import ServerSpec
 from flowrl.rewards.spec import RewardSpec
-from tests.rewards.servers import dying, lengths
+from tests.rewards.servers import dying, endless, lengths
 
 
 def texts(count):
@@ -85,6 +85,7 @@ def test_any_text_arrives_as_it_is(serve, asking, rows):
         lambda: (502, {}, b""),
         lambda: (503, {"Content-Encoding": "gzip"}, b"busy"),
         lambda: (503, {"Content-Length": 10**6}, dying()),
+        lambda: (503, {}, endless()),
         lambda: (200, {"Content-Encoding": "gzip"}, {"rewards": [0.0, 1.0]}),
         lambda: b"<html><title>Starting</title>",
         lambda: b'{"rewards": [0.0,',
@@ -93,8 +94,8 @@ def test_any_text_arrives_as_it_is(serve, asking, rows):
         lambda: time.sleep(4.0),
     ],
     ids=[
-        *("503", "429", "502", "503 packed", "503 broken", "packed", "page", "half", "nothing"),
-        *("dies", "slow"),
+        *("503", "429", "502", "503 packed", "503 broken", "503 endless"),
+        *("packed", "page", "half", "nothing", "dies", "slow"),
     ],
 )
 def test_what_passes_is_asked_again_and_counted(passing, serve, asking, rows):
@@ -138,13 +139,14 @@ def test_a_pause_that_is_no_whole_number_or_date_is_no_reason_to_give_up(
     assert (scored.values, scored.retries) == ([3.0], 1)
 
 
-@pytest.mark.parametrize("fault", ["503", "429", "dies", "slow"])
+@pytest.mark.parametrize("fault", ["503", "502", "429", "dies", "slow"])
 def test_what_does_not_pass_costs_the_scores_of_its_request_alone(fault, serve, asking, rows):
     def of(body):
         if "xx" not in body["completions"]:
             return lengths(body)
         time.sleep(4.0 if fault == "slow" else 0)
-        return {"503": (503, {}, b"still\n  loading"), "429": (429, {}, b"")}.get(fault) or dying()
+        said = {"503": b"still\n  loading", "502": endless(), "429": b""}
+        return (int(fault), {}, said[fault]) if fault in said else dying()
 
     server = serve(of)
 
@@ -159,6 +161,7 @@ def test_what_does_not_pass_costs_the_scores_of_its_request_alone(fault, serve, 
 EXPECTED = snapshot(
     {
         "503": (2, "unanswered", "answered 503 Service Unavailable in 2 attempts: still loading"),
+        "502": (2, "unanswered", "answered 502 Bad Gateway in 2 attempts: down"),
         "429": (2, "unanswered", "answered 429 Too Many Requests in 2 attempts"),
         "dies": (
             2,

@@ -42,3 +42,13 @@ def test_no_more_is_read_or_unpacked_than_anybody_answers(monkeypatch):
 
     assert 1000 < len(body.read(answer(zeros))) < 10**6
     assert len(body.unpacked(gzip.compress(zeros), "gzip")) == 1001
+
+
+def test_of_a_body_that_is_told_the_beginning_is_read(monkeypatch):
+    monkeypatch.setattr(body, "TOLD", 1000)
+
+    assert body.beginning(answer(b"not now")) == b"not now"
+    assert body.beginning(answer(bytes(10**6))) == bytes(1000)
+
+    monkeypatch.setattr(body, "PATIENCE", -1.0)
+    assert body.beginning(answer(b"not now")) == b"n"
