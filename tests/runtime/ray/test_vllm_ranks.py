@@ -1,10 +1,15 @@
 """vLLM on several ranks samples what it does on one, and each is given its part of new weights."""
 
 import functools
+import os
+import re
+import sys
 from importlib.util import find_spec
+from pathlib import Path
 from unittest import mock
 
 import attrs
+import psutil
 import pytest
 import torch
 from inline_snapshot import snapshot
@@ -217,3 +222,22 @@ help: give the models that sample in one pool the same `tp`, or pools of their o
             ]
         )
     )
+
+
+def shared_files():
+    """Return the files by which this process shares memory or talks, outside of Ray's folder."""
+    memory = re.findall(r"/dev/shm/psm_\S+", Path("/proc/self/maps").read_text())
+    sockets = (connection.laddr for connection in psutil.Process().net_connections("unix"))
+    return {*memory, *(name for name in sockets if name and f"{os.sep}ray{os.sep}" not in name)}
+
+
+def files_of_rank(spec, tokenizer):
+    """Return the files that come with a vLLM."""
+    before, generator = shared_files(), start(spec, tokenizer, here())
+    generator.generate(REQUESTS, SAMPLINGS[0])
+    return shared_files() - before
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_ranks_have_no_files_that_a_kill_would_leave_behind(on, folders, tokenizer):
+    assert on(2, files_of_rank, folders("llama")[0], tokenizer) == [set(), set()]

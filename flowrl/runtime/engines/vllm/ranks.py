@@ -69,7 +69,8 @@ def launched(ranks: Ranks, device: str) -> Iterator[None]:
     assert group is not None, "ranks have joined"
     number, before = agreed_number(ranks), set(c10d._world.pg_map)
     store, timeout = c10d._world.pg_map[group][1], timedelta(seconds=ranks.timeout)
-    with own_world(number), place_told(ranks.index, torch.device(device).index or 0):
+    place = place_told(ranks.index, torch.device(device).index or 0)
+    with own_world(number), place, without_queues():
         check_count(ranks.count)
         dist.init_process_group(
             "gloo" if device == "cpu" else "cpu:gloo,cuda:nccl",
@@ -104,6 +105,22 @@ def place_told(rank: int, device: int) -> Iterator[None]:
                 del os.environ[name]
             else:
                 os.environ[name] = value
+
+
+@contextmanager
+def without_queues() -> Iterator[None]:
+    """Have ranks of vLLM broadcast by their group: its queues are in shared memory and sockets.
+
+    Those stay behind when a process is killed, and where all ranks do the same, nothing goes
+    through them.
+    """
+    queue: Any = import_module("vllm.distributed.device_communicators.shm_broadcast").MessageQueue
+    made = vars(queue)["create_from_process_group"]
+    queue.create_from_process_group = staticmethod(lambda *_, **__: None)
+    try:
+        yield
+    finally:
+        queue.create_from_process_group = made
 
 
 def check_count(ranks: int) -> None:
