@@ -26,7 +26,7 @@ ON_RAY = Path(__file__).parent / "runtime" / "ray"
 
 
 def pytest_collection_modifyitems(items):
-    """Mark the tests that start processes."""
+    """Have the tests that start processes tried a second time."""
     for item in items:
         if ON_RAY in item.path.parents or item.get_closest_marker("processes"):
             item.add_marker(pytest.mark.flaky(reruns=1))

@@ -95,6 +95,8 @@ class _Findings:
     def _inert(self) -> Iterator[str]:
         computed = _computed(self.graph)
         for name, other in self.others.items():
+            if self.params[name] is None:  # what else it may be, a name or a number, isn't known
+                continue
             if name in self.given and other and _computed(other.graph) == computed:
                 reason = next((f": {cause}" for cause in self._switches(name)), "")
                 value = show(self.params[name])

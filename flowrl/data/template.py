@@ -44,6 +44,9 @@ class _Any:
     def __getitem__(self, _: object) -> "_Any":
         return self
 
+    def __repr__(self) -> str:
+        return "1"
+
     def __format__(self, spec: str) -> str:
         dated = "%" in spec  # as in {day:%d %B}
         if not dated and not any(_takes(value, spec) for value in ("", 0, 0.0)):

@@ -139,3 +139,14 @@ def test_a_run_file_is_told_of_the_hyperparameters_that_it_gives():
         "`horizon` = 9 changes nothing that is computed: target_kl = None."
     ]
     assert findings(program, {"horizon": 9, "target_kl": 6.0}, given=["horizon"]) == []
+
+
+def test_a_hyperparameter_at_none_is_not_called_inert_whatever_else_it_may_be():
+    @fl.program
+    def optional(policy: fl.Model, examples: fl.Examples, *, style=None, cap=None):
+        scale = 2.0 if style == "twice" or (cap or 0) > 1 else 1.0
+        loss = lambda new: scale * ops.token_mean(-new.logprobs, examples.mask)
+        policy, stats = ops.update(policy, loss, examples)
+        return policy, stats
+
+    assert findings(optional) == []

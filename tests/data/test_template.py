@@ -13,6 +13,7 @@ FILLED = [
     ("{name:>4}|{name!r}|{name!a:.2}", {"name": "é"}, "   é|'é'|'\\"),
     ("{score:.{digits}f}", {"score": 0.25, "digits": 1}, "0.2"),
     ("{name!s:{fill}<{width}}", {"name": "a", "fill": "_", "width": 3}, "a__"),
+    ("{name:>{width!s}}|{name:{width!r}}", {"name": "a", "width": 3}, "  a|a  "),
     ("{count:,} {share:.1%} {share:,.3}", {"count": 1000, "share": 0.5}, "1,000 50.0% 0.5"),
     ("{day:%d.%m.%Y}", {"day": date(2026, 11, 30)}, "30.11.2026"),
     ("no column", {}, "no column"),

@@ -109,10 +109,9 @@ def place_told(rank: int, device: int) -> Iterator[None]:
 
 @contextmanager
 def without_queues() -> Iterator[None]:
-    """Have ranks of vLLM broadcast by their group: its queues are in shared memory and sockets.
+    """Have ranks of vLLM broadcast by their process group, the little that they do.
 
-    Those stay behind when a process is killed, and where all ranks do the same, nothing goes
-    through them.
+    Its queues are in shared memory and sockets, which stay behind when a process is killed.
     """
     queue: Any = import_module("vllm.distributed.device_communicators.shm_broadcast").MessageQueue
     made = vars(queue)["create_from_process_group"]
