@@ -7,8 +7,8 @@
 are compared with those that train, and the error names the tensor. `cache`: vLLM finds what it has
 cached of older weights; the error names the gap between its log-probabilities and the trainer's.
 The run is that of `flowrl run` in all else; its folder ends with the fault's name. The cache's run
-is in float32, where the two agree to 3e-4: there a gap of 0.01 stops it. It exits with 0 if the run
-was stopped after the fault, and with 1 if it wasn't.
+is in float32, where the two agree to 0.05 on an H200 and to 3e-4 on a CPU: there a gap of 0.2 stops
+it. It exits with 0 if the run was stopped after the fault, and with 1 if it wasn't.
 """
 
 import argparse
@@ -27,7 +27,7 @@ from flowrl.train.run import run_file
 TENSOR = "model.norm.weight"
 SETS = {
     "tensor": ("cluster.check_weights_every=1",),
-    "cache": ("models.policy.dtype=float32", "train.max_logprob_mismatch=0.01"),
+    "cache": ("models.policy.dtype=float32", "train.max_logprob_mismatch=0.2"),
 }
 
 

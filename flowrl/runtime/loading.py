@@ -11,6 +11,7 @@ from flowrl.errors import EngineError
 from flowrl.ir.graph import Graph
 from flowrl.ops.uses import Uses, tokenizing_role, uses_of
 from flowrl.runtime.engine import Generator, load
+from flowrl.runtime.exhausted import exhaustion_told
 from flowrl.runtime.graph.reading import reader_of
 from flowrl.runtime.host import Host, Resident
 from flowrl.runtime.ranks.member import Member
@@ -38,11 +39,12 @@ class Loader:
     host: Host
     member: Member = attrs.field(factory=Member)
 
+    @exhaustion_told()
     def load(self) -> None:
         """Load a trainer or a scorer a role, and generators.
 
         Raises:
-            EngineError: a role isn't set up, or its model can't be loaded.
+            EngineError: a role isn't set up, or its model can't be loaded or has no room.
         """
         generators = {}
         for role, uses in uses_of(self.graph).items():
@@ -57,6 +59,7 @@ class Loader:
             if self.roles[role].shares and role in self.host.models:
                 self._share(role, generator)
 
+    @exhaustion_told()
     def borrow(self, lender: Host, lent: Mapping[str, str]) -> None:
         """Load what a lender lacks: generators and judges. The graph trains nothing.
 
@@ -66,7 +69,7 @@ class Loader:
             lent: what the lender calls each role that is sampled from.
 
         Raises:
-            EngineError: a model can't be loaded.
+            EngineError: a model can't be loaded or has no room.
         """
         host = self.host
         host.room, host.loaded, host.shared = lender.room, lender.loaded, lender.shared

@@ -9,7 +9,7 @@ from tests.conformance.test_runs import folder, policy, run  # noqa: F401
 from tests.train.conftest import make_model  # noqa: F401
 
 pytestmark = MISSING
-SETS = ("train.steps=4", "optimizer.learning_rate=0.01")
+SETS = ("train.steps=4", "optimizer.learning_rate=0.01", "train.max_logprob_mismatch=0.01")
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from flowrl.ir.graph import Graph, Node, Op
 from flowrl.ops import buffer, data, model, move
 from flowrl.ops.division import Microbatches, Minibatches
 from flowrl.ops.tensor import Constant, TensorOp
+from flowrl.runtime.exhausted import exhaustion_told
 from flowrl.runtime.graph import carry, division, loops, perform, tensors
 from flowrl.runtime.graph.origins import SampleError, named
 from flowrl.runtime.graph.reported import is_empty
@@ -61,7 +62,7 @@ class Interpreter:
         try:
             if isinstance(node.op, model.ModelOp):
                 self.host.take(node, args[0])
-            with self.measures.of(node):
+            with exhaustion_told(), self.measures.of(node):
                 return EVALUATE[type(node.op)](self, node, args, path)
         except FlowrlError as error:
             if error.where:

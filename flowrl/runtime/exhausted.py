@@ -1,0 +1,28 @@
+"""A GPU whose memory has run out, told with what takes less of it."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+from flowrl.errors import EngineError
+
+ADVICE = " If reserved but unallocated"
+"""Where torch's message goes on to its own settings."""
+
+
+@contextmanager
+def exhaustion_told() -> Iterator[None]:
+    """Say what takes less memory, where torch says that a GPU has no more of it.
+
+    Raises:
+        EngineError: a GPU's memory has run out.
+    """
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        raise EngineError(
+            str(error).partition(ADVICE)[0],
+            hint="lower `tokens_per_microbatch`, set `checkpointing`, or have vLLM reserve less "
+            "(`gpu_memory_utilization`); `flowrl plan` shows who takes what of a GPU",
+        ) from error
