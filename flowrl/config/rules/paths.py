@@ -1,6 +1,7 @@
 """Texts of a run file that are to be paths, and can be none, or lead where no run can write."""
 
 from collections.abc import Iterator, Mapping
+from os.path import lexists
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ def paths_lead(tables: Tables, file: Path) -> Iterator[Problem]:
     folder = file.parent.absolute()
     for key, given in _given(tables, file):
         try:
-            in_the_way = key == FOLDER and _in_the_way(Path(given), folder)
+            in_the_way = _in_the_way(Path(given), folder) if key == FOLDER else None
             (folder / Path(given).expanduser()).lstat()
         except (FileNotFoundError, NotADirectoryError):
             pass
@@ -37,13 +38,16 @@ def paths_lead(tables: Tables, file: Path) -> Iterator[Problem]:
             yield Problem(key, f"`{dotted(key)}` can't be looked up: {reason}")
             continue
         if in_the_way:
-            yield Problem(key, f"`{dotted(key)}` must name a folder; `{in_the_way}` is a file")
+            yield Problem(key, f"`{dotted(key)}` must name a folder; {in_the_way}")
 
 
-def _in_the_way(path: Path, folder: Path) -> Path | None:
+def _in_the_way(path: Path, folder: Path) -> str | None:
     """Return what is no folder, of a path and those above it; None if it is one or can be made."""
-    there = ((each, folder / each.expanduser()) for each in (path, *path.parents))
-    return next((given for given, at in there if at.exists() and not at.is_dir()), None)
+    for given in (path, *path.parents):
+        at = folder / given.expanduser()
+        if lexists(at) and not at.is_dir():
+            return f"`{given}` is {'a file' if at.exists() else 'a link that leads to nothing'}"
+    return None
 
 
 def _given(tables: Tables, file: Path) -> Iterator[tuple[KeyPath, str]]:

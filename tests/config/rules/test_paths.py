@@ -87,11 +87,31 @@ def test_a_device_is_no_folder_of_a_run(error_of):
         assert said.startswith("`train.folder` must name a folder; `/dev/null` is a file\n")
 
 
-def test_a_folder_of_a_run_that_links_nowhere_is_no_file(load, error_of, tmp_path):
+@pytest.mark.parametrize("below", ["", "/run", "/a/b"])
+def test_a_folder_of_a_run_that_links_to_nothing_is_told(error_of, tmp_path, below):
     (tmp_path / "dangling").symlink_to("nothing")
-    (tmp_path / "long").symlink_to("x" * 300)
 
-    assert load("", "train.folder='dangling'").folder == tmp_path / "dangling"
+    assert error_of("", f"train.folder='dangling{below}'").splitlines() == [
+        "`train.folder` must name a folder; `dangling` is a link that leads to nothing",
+        f"  --set train.folder='dangling{below}'",
+    ]
+
+
+def test_a_folder_of_a_run_that_links_to_itself_or_to_no_path_is_told(load, error_of, tmp_path):
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "long").symlink_to("x" * 300)
+    (tmp_path / "made").mkdir()
+    (tmp_path / "linked").symlink_to("made")
+
+    assert load("", "train.folder='linked/new'").folder == tmp_path / "linked" / "new"
+    assert error_of("", "train.folder='loop'") == snapshot("""\
+`train.folder` must name a folder; `loop` is a link that leads to nothing
+  --set train.folder='loop'\
+""")
+    assert error_of("", "train.folder='loop/run'") == snapshot("""\
+`train.folder` can't be looked up: Too many levels of symbolic links
+  --set train.folder='loop/run'\
+""")
     assert error_of("", "train.folder='long'") == snapshot("""\
 `train.folder` can't be looked up: File name too long
   --set train.folder='long'\
