@@ -103,12 +103,17 @@ class _Findings:
                 yield f"`{name}` = {value} changes nothing that is computed{reason}."
 
     def _switches(self, inert: str) -> Iterator[str]:
-        """Yield the hyperparameters at None, 0 or False without which `inert` would count."""
-        for name, other in self.others.items():
-            if not self.params[name] and other:
-                both = self._other(inert, other.params)
-                if both and _computed(both.graph) != _computed(other.graph):
-                    yield f"{name} = {show(self.params[name])}"
+        """Yield the hyperparameters at None, 0 or False without which `inert` would count.
+
+        It counts where it gives another graph than another value does, or is refused.
+        """
+        changed = self.others[inert]
+        for name, value in self.params.items():
+            on = self._other(name, changed.params) if changed and not value else None
+            if on:
+                kept = self._traced({**on.params, inert: self.params[inert]})
+                if kept is None or _computed(kept.graph) != _computed(on.graph):
+                    yield f"{name} = {show(value)}"
 
     def _kl_twice(self) -> Iterator[str]:
         zeros = {n.results[0] for n in self.graph.nodes if n.op == Constant(0.0)}
@@ -139,14 +144,16 @@ class _Findings:
 
     def _other(self, name: str, params: Mapping[str, Any]) -> "_Other | None":
         """Return the program with another value of a hyperparameter, or None if there is none."""
-        for value in _others(params[name]):
-            other = {**params, name: value}
-            try:
-                traced = self.program.trace(other, *self.known)
-                return _Other(other, simplify(traced.graph, Cluster()))
-            except Exception:  # whatever it raises, that value isn't one to compare with
-                continue
-        return None
+        tried = (self._traced({**params, name: value}) for value in _others(params[name]))
+        return next(filter(None, tried), None)
+
+    def _traced(self, params: Mapping[str, Any]) -> "_Other | None":
+        """Return the program with these hyperparameters, or None if it refuses them."""
+        try:
+            traced = self.program.trace(params, *self.known)
+            return _Other(params, simplify(traced.graph, Cluster()))
+        except Exception:  # whatever it raises, those values are none to compare with
+            return None
 
 
 @attrs.frozen

@@ -141,6 +141,12 @@ def test_a_run_file_is_told_of_the_hyperparameters_that_it_gives():
     assert findings(program, {"horizon": 9, "target_kl": 6.0}, given=["horizon"]) == []
 
 
+def test_a_hyperparameter_that_would_be_refused_if_it_counted_is_named_with_what_turns_it_off():
+    assert findings(load_program("ppo_full"), {"horizon": 0}, given=["horizon"]) == [
+        "`horizon` = 0 changes nothing that is computed: target_kl = None."
+    ]
+
+
 def test_a_hyperparameter_at_none_is_not_called_inert_whatever_else_it_may_be():
     @fl.program
     def optional(policy: fl.Model, examples: fl.Examples, *, style=None, cap=None):
