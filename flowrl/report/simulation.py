@@ -95,7 +95,7 @@ def _lines(plan: Planned, done: Simulation, seed: int, trace: Path | None) -> It
             workers = done.workers[pool.name]
             several = "1 worker" if workers == 1 else f"{workers} workers"
             yield (
-                f"pool {pool.name}: {several} on {pool.gpus} GPUs, "
+                f"pool {pool.name}: {pool.gpus} GPUs, simulated as {several}, "
                 f"busy {done.busy[pool.name]:.1%} of the time"
             )
     if done.deaths:

@@ -19,7 +19,7 @@ def test_a_simulation_is_told_beside_its_plan():
     assert simulation_text(GRPO, SETS) == snapshot("""\
 grpo on 8xH100: 20 steps simulated with seed 0
 seconds a step: median 26.42, p10 26.27, p90 26.54; the plan predicts 26.28
-pool main: 4 workers on 8 GPUs, busy 99.3% of the time\
+pool main: 8 GPUs, simulated as 4 workers, busy 99.3% of the time\
 """)
 
 
