@@ -1,6 +1,7 @@
 """One call of a reward function, and the check of the scores that it or a server gives."""
 
 import asyncio
+import concurrent.futures
 import inspect
 import math
 import numbers
@@ -37,7 +38,12 @@ and a judge's without a number."""
 LONGEST_TEXT = 500
 """Characters of an exception's or an answer's text that are told."""
 
-CALLERS = (__file__, user_file.__file__, str(Path(asyncio.__file__).parent))
+CALLERS = (
+    __file__,
+    user_file.__file__,
+    str(Path(asyncio.__file__).parent),
+    str(Path(concurrent.futures.__file__).parent),
+)
 """What stands between a call and the function's own lines."""
 
 

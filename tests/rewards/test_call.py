@@ -132,7 +132,10 @@ def test_leaving_the_program_is_the_fault_of_the_call(error):
         await asyncio.sleep(0)
         reward()
 
-    for function in (reward, awaited):
+    async def gathered():
+        await asyncio.gather(asyncio.to_thread(reward))
+
+    for function in (reward, awaited, gathered):
         reply = call(function, {}, 1)
         assert reply.text == f"raised {error.__name__}: 4"
         assert "raise error(4)" in reply.source
