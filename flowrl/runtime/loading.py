@@ -11,9 +11,9 @@ from flowrl.errors import EngineError
 from flowrl.ir.graph import Graph
 from flowrl.ops.uses import Uses, tokenizing_role, uses_of
 from flowrl.runtime.engine import Generator, load
-from flowrl.runtime.exhausted import exhaustion_told
 from flowrl.runtime.graph.reading import reader_of
 from flowrl.runtime.host import Host, Resident
+from flowrl.runtime.out_of_memory import out_of_memory_told
 from flowrl.runtime.ranks.member import Member
 from flowrl.runtime.ranks.ranks import ALONE
 from flowrl.runtime.role_setup import RoleSetup
@@ -39,7 +39,7 @@ class Loader:
     host: Host
     member: Member = attrs.field(factory=Member)
 
-    @exhaustion_told()
+    @out_of_memory_told()
     def load(self) -> None:
         """Load a trainer or a scorer a role, and generators.
 
@@ -59,7 +59,7 @@ class Loader:
             if self.roles[role].shares and role in self.host.models:
                 self._share(role, generator)
 
-    @exhaustion_told()
+    @out_of_memory_told()
     def borrow(self, lender: Host, lent: Mapping[str, str]) -> None:
         """Load what a lender lacks: generators and judges. The graph trains nothing.
 

@@ -10,12 +10,12 @@ from flowrl.ir.graph import Graph, Node, Op
 from flowrl.ops import buffer, data, model, move
 from flowrl.ops.division import Microbatches, Minibatches
 from flowrl.ops.tensor import Constant, TensorOp
-from flowrl.runtime.exhausted import exhaustion_told
 from flowrl.runtime.graph import carry, division, loops, perform, tensors
 from flowrl.runtime.graph.origins import SampleError, named
 from flowrl.runtime.graph.reported import is_empty
 from flowrl.runtime.host import Host, Path
 from flowrl.runtime.measures import Measures
+from flowrl.runtime.out_of_memory import out_of_memory_told
 from flowrl.runtime.rows import selection
 from flowrl.runtime.rows.rows import fields
 
@@ -60,10 +60,11 @@ class Interpreter:
     def evaluate(self, node: Node, args: list[Any], path: Path) -> Sequence[Any]:
         """Return the results of one node."""
         try:
-            if isinstance(node.op, model.ModelOp):
-                self.host.take(node, args[0])
-            with exhaustion_told(), self.measures.of(node):
-                return EVALUATE[type(node.op)](self, node, args, path)
+            with out_of_memory_told():
+                if isinstance(node.op, model.ModelOp):
+                    self.host.take(node, args[0])
+                with self.measures.of(node):
+                    return EVALUATE[type(node.op)](self, node, args, path)
         except FlowrlError as error:
             if error.where:
                 raise

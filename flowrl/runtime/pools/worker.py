@@ -16,6 +16,7 @@ from flowrl.ir.graph import Node, Value
 from flowrl.ops.model import ModelOp
 from flowrl.runtime.graph import perform
 from flowrl.runtime.host import Handle, Path, Resident
+from flowrl.runtime.out_of_memory import out_of_memory_told
 from flowrl.runtime.pools import channels
 from flowrl.runtime.pools.channels import Address
 from flowrl.runtime.pools.failures import Failure, told
@@ -54,7 +55,8 @@ class Worker:
             self.values.pop(number, None)
         self.node = None
         try:
-            return getattr(self, method)(*args)
+            with out_of_memory_told():
+                return getattr(self, method)(*args)
         except Exception as error:
             raise Failure(told(error), self.node) from None
 

@@ -9,6 +9,7 @@ from flowrl import ops
 from flowrl.compiler.cluster import Cluster, Pool
 from flowrl.compiler.pipeline import compile_graph
 from flowrl.errors import EngineError
+from flowrl.runtime.host import Host
 from programs.dpo import dpo
 from programs.evaluate import evaluate
 from programs.grpo import grpo
@@ -93,21 +94,25 @@ def test_an_error_that_nobody_foresaw_ends_in_the_line_of_the_program(model_fold
     assert 'ops.score("reward", rollouts)' in note
 
 
-def test_a_gpu_without_memory_is_told_with_the_op_and_what_takes_less(model_folder, tokenizer):
-    def score(names, rows, texts, samples, step, given):
+@pytest.mark.parametrize("doing", ["take", "generator"])
+def test_a_gpu_without_memory_is_told_with_the_op_and_what_takes_less(
+    doing, model_folder, tokenizer, monkeypatch
+):
+    def full(*_):
         raise torch.OutOfMemoryError(
             "CUDA out of memory. Tried to allocate 1.16 GiB. Process 9 has 89.82 GiB memory in use."
             " If reserved but unallocated memory is large try setting PYTORCH_CUDA_ALLOC_CONF"
         )
 
     traced = fl.trace(grpo)
-    executor = steps.executor(traced, steps.roles(traced, model_folder), tokenizer, score=score)
+    executor = steps.executor(traced, steps.roles(traced, model_folder), tokenizer)
+    monkeypatch.setattr(Host, doing, full)
 
     with pytest.raises(EngineError) as error:
         steps.run(executor, {"prompts": steps.Texts(tokenizer)})
 
     lines = str(error.value).splitlines()
-    assert lines[0].startswith("score: CUDA out of memory. Tried to allocate 1.16 GiB. Process 9")
+    assert lines[0].startswith("generate: CUDA out of memory. Tried to allocate 1.16 GiB. Process")
     assert lines[0].endswith("in use.")
     assert lines[1].startswith("  grpo.py:")
     assert lines[-1].startswith("help: lower `tokens_per_microbatch`")

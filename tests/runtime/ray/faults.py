@@ -1,6 +1,7 @@
 """Faults of a worker's generators: what makes them is called there, and so is what ends them."""
 
 import pytest
+import torch
 
 from flowrl.runtime.engines.hf import HFGenerator
 
@@ -11,6 +12,15 @@ PATCH = pytest.MonkeyPatch()
 def mended():
     """End all faults."""
     PATCH.undo()
+
+
+def full():
+    """Let the GPU of `hf` be full whenever it samples."""
+
+    def fail(self, requests, sampling):
+        raise torch.OutOfMemoryError("CUDA out of memory. If reserved but unallocated memory")
+
+    PATCH.setattr(HFGenerator, "generate", fail)
 
 
 def altered():

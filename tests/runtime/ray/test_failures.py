@@ -15,7 +15,8 @@ from flowrl.runtime.host import Scores
 from flowrl.runtime.pools.pools import PoolSize, RaySpec, started
 from programs.ppo import ppo
 from tests.runtime import steps
-from tests.runtime.ray import jobs
+from tests.runtime.ray import faults, jobs
+from tests.runtime.ray.conftest import POOLS as TWO_SAMPLE
 
 POOLS = (
     Pool("train", 0, ("policy.train",)),
@@ -165,6 +166,23 @@ score: ValueError: no score today
                                     ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
   on worker 0 of pool `data` (pid 1 on here)
 help: raised at test_failures.py:N\
+""")
+
+
+def test_a_gpu_without_memory_is_told_with_the_op_and_its_worker(folder, faulty):
+    faulty(faults.full)
+
+    with pytest.raises(EngineError) as raised:
+        folder.run("grpo", added=TWO_SAMPLE)
+
+    text = re.sub(r":\d+\b|\d+ \|", ":N", str(raised.value))
+    assert re.sub(r"worker \d", "worker N", text) == snapshot("""\
+generate: CUDA out of memory.
+  grpo.py:N
+   :N     rollouts = ops.generate(policy, prompts, n=samples)
+                       ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+  on worker N of pool `rollout` (pid 1 on here)
+help: lower `tokens_per_microbatch`, set `checkpointing`, or have vLLM reserve less (`gpu_memory_utilization`); `flowrl plan` shows who takes what of a GPU\
 """)
 
 

@@ -7,7 +7,7 @@ from functools import cache
 from importlib import import_module
 from typing import Any
 
-from torch import Tensor
+from torch import OutOfMemoryError, Tensor
 
 from flowrl.errors import EngineError
 from flowrl.runtime.engines.vllm.weights import repack_tied, unpack_experts
@@ -65,6 +65,8 @@ class WeightTransfer:
         self.whole = False
         try:
             self._send(weights)
+        except OutOfMemoryError:
+            raise
         except Exception as error:
             raise EngineError(
                 f"vLLM failed while it loaded new weights: {error}",

@@ -144,6 +144,16 @@ help: start the run again\
 
 
 @here
+def test_a_gpu_that_is_full_is_not_told_as_weights_that_are_wrong(generator):
+    def full():
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+        yield
+
+    with pytest.raises(torch.OutOfMemoryError):
+        generator.transfer.take(full())
+
+
+@here
 def test_weights_that_vllm_was_not_given_are_named(generator, others):
     weights = {name: x for name, x in others[0].items() if "0.mlp.down" not in name}
 

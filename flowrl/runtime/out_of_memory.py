@@ -12,7 +12,7 @@ ADVICE = " If reserved but unallocated"
 
 
 @contextmanager
-def exhaustion_told() -> Iterator[None]:
+def out_of_memory_told() -> Iterator[None]:
     """Say what takes less memory, where torch says that a GPU has no more of it.
 
     Raises:
