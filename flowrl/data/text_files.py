@@ -28,6 +28,8 @@ def _json_object(line: bytes, where: str) -> dict[str, Any] | RowError:
     except json.JSONDecodeError as error:
         problem = f"the line is not JSON: {error.msg} at character {error.colno}"
         return RowError("bad JSON", problem, where=where)
+    except (ValueError, RecursionError) as error:  # of a number too long, or too many brackets
+        return RowError("bad JSON", f"the line can't be read: {error}", where=where)
     if not isinstance(value, dict):
         problem = f"expected an object with a key a column; got {type(value).__name__}"
         return RowError("wrong type", problem, where=where)

@@ -23,6 +23,17 @@ def test_jsonl_rows_are_named_by_their_line(opened, written):
     ]
 
 
+@pytest.mark.parametrize("value", ["9" * 5000, "[" * 100_000, '{"a":' * 100_000])
+def test_a_number_or_a_nesting_that_python_does_not_read_is_a_bad_line(opened, written, value):
+    written("a.jsonl", f'{{"prompt": "a"}}\n{{"prompt": "b", "answer": {value}\n')
+
+    with pytest.raises(RowError, match="the line can't be read: ") as caught:
+        opened("a.jsonl")
+
+    assert caught.value.where == "a.jsonl:2"
+    assert opened("a.jsonl", on_bad_row="skip").rows == 1
+
+
 BAD = b'{"prompt": "a"}\n{"prompt": "caf\xe9"}\n{"prompt": \n[1]\n{"prompt": 3}\n{"prompt": " "}\n{}\n'
 
 
