@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -70,14 +71,15 @@ def measured_text(folder: Path) -> str:
         folder: of a run that is done or going on.
 
     Raises:
-        DataError: the folder has no records of ops.
+        DataError: the folder has no records of ops, or no plan, or one can't be read.
     """
     return "\n".join(_lines(folder))
 
 
 def _lines(folder: Path) -> Iterator[str]:
     steps, ops = _read(folder)
-    plan = Plan.from_json((folder / "plan.json").read_text())
+    with _reading(folder / "plan.json"):
+        plan = Plan.from_json((folder / "plan.json").read_text())
     predicted = _predicted(plan.forecast)
     beside = f"beside the plan for {plan.machines}" if plan.forecast else "nothing is predicted"
     yield f"{plan.body['name']}: medians of {steps} step{'s' * (steps != 1)}, {beside}"
@@ -98,7 +100,7 @@ def _lines(folder: Path) -> Iterator[str]:
 
 def _lengths(folder: Path, tasks: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Yield how long responses were: no profile makes up for lengths that were not expected."""
-    records = map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())
+    records = _records(folder / "metrics.jsonl")
     sampled = [record[SAMPLED] for record in records if SAMPLED in record][-RECENT:]
     sequences = sum(t["sequences"] * t["times"] for t in tasks if t["kind"] == "generate")
     if sampled and sequences:
@@ -119,14 +121,10 @@ def _read(folder: Path) -> tuple[int, list[MeasuredOp]]:
     """Return the number of the last steps that are read, and their ops, the whole step last.
 
     Raises:
-        DataError: there are none.
+        DataError: there are none, or they can't be read.
     """
-    try:
-        lines = (folder / OPS).read_text().splitlines()
-    except OSError:
-        lines = []
-    records = [json.loads(line) for line in lines]
-    steps = list(dict.fromkeys(record["step"] for record in records))[-RECENT:]
+    records = _records(folder / OPS) if (folder / OPS).is_file() else []
+    steps = [record["step"] for record in records if not record["op"]][-RECENT:]
     if not steps:
         raise DataError(
             f"`{folder}` has no records of ops",
@@ -134,10 +132,31 @@ def _read(folder: Path) -> tuple[int, list[MeasuredOp]]:
         )
     found: dict[str, list[dict[str, Any]]] = {}
     for record in records:
-        if record["step"] >= steps[0]:
+        if steps[0] <= record["step"] <= steps[-1]:
             found.setdefault(record["op"], []).append(record)
     whole = found.pop("")
     return len(steps), [*(_op(name, of) for name, of in found.items()), _op("", whole)]
+
+
+@contextmanager
+def _reading(file: Path) -> Iterator[None]:
+    """Turn failures to read what a run wrote into errors that name the file.
+
+    Raises:
+        DataError: it isn't there, or was not written to its end.
+    """
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        hint = "name the folder of a run with all that it wrote"
+        raise DataError(f"`{file}` can't be read: {reason}", hint=hint) from error
+
+
+def _records(file: Path) -> list[dict[str, Any]]:
+    """Return the records of a file, but for one that is cut off: its run goes on, or was ended."""
+    with _reading(file):
+        return [json.loads(line) for line in file.read_text().rpartition("\n")[0].splitlines()]
 
 
 def _op(name: str, records: Sequence[Mapping[str, Any]]) -> MeasuredOp:

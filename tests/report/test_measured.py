@@ -150,6 +150,36 @@ help: name the folder of a run: with `[log] jsonl` it writes `ops.jsonl` at each
 """)
 
 
+@pytest.mark.parametrize("cut", [1, 40, 400])
+def test_a_step_whose_records_are_cut_off_is_left_out(written, cut):
+    whole = measured_text(written(1.0))
+    ops = written(1.0, 9.0) / "ops.jsonl"
+    ops.write_text(ops.read_text()[:-cut])
+
+    assert measured_text(ops.parent) == whole
+
+
+@pytest.mark.parametrize("name", ["plan.json", "metrics.jsonl"])
+def test_a_folder_that_lacks_what_a_run_writes_is_refused(written, name):
+    file = written(1.0) / name
+    file.unlink()
+
+    with pytest.raises(DataError) as refused:
+        measured_text(file.parent)
+
+    assert refused.value.problem == f"`{file}` can't be read: No such file or directory"
+
+
+def test_a_plan_that_was_not_written_to_its_end_is_refused(written):
+    file = written(1.0) / "plan.json"
+    file.write_text(file.read_text()[:9])
+
+    with pytest.raises(DataError, match=r"plan\.json` can't be read: ") as refused:
+        measured_text(file.parent)
+
+    assert refused.value.hint == "name the folder of a run with all that it wrote"
+
+
 def test_measured_takes_nothing_else(capsys):
     assert main(["plan", "run.toml", "--measured", "out"]) == 1
 
