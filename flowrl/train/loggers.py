@@ -22,13 +22,14 @@ class MetricLog:
         self.folder, self.closing = folder, ExitStack()
         self.file: TextIO | None = None
         self.board: Any = None
-        if table.jsonl:
-            self.file = self.closing.enter_context((folder / "metrics.jsonl").open("w"))
-        if table.tensorboard:
-            from torch.utils.tensorboard import SummaryWriter
+        with writing(folder):
+            if table.jsonl:
+                self.file = self.closing.enter_context((folder / "metrics.jsonl").open("w"))
+            if table.tensorboard:
+                from torch.utils.tensorboard import SummaryWriter
 
-            self.board = SummaryWriter(str(folder / "tensorboard"))
-            self.closing.callback(self.board.close)
+                self.board = SummaryWriter(str(folder / "tensorboard"))
+                self.closing.callback(self.board.close)
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
         """Write the metrics after `step` steps.
@@ -51,7 +52,8 @@ class MetricLog:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self.closing.close()
+        with writing(self.folder):  # again what could not be written before
+            self.closing.close()
 
 
 def _record(step: int, metrics: Mapping[str, float]) -> dict[str, float | None]:

@@ -37,8 +37,9 @@ class OpLog:
     def __init__(self, folder: Path, graph: Graph, table: LogTable) -> None:
         self.folder, self.closing = folder, ExitStack()
         self.file: TextIO | None = None
-        if table.jsonl:
-            self.file = self.closing.enter_context((folder / OPS).open("w"))
+        with writing(folder):
+            if table.jsonl:
+                self.file = self.closing.enter_context((folder / OPS).open("w"))
         self.about = {name: _about(node) for name, node in named_nodes(graph)}
         self.recent: deque[Step] = deque(maxlen=RECENT)
 
@@ -71,7 +72,8 @@ class OpLog:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self.closing.close()
+        with writing(self.folder):  # again what could not be written before
+            self.closing.close()
 
 
 def _about(node: Node) -> Mapping[str, str]:

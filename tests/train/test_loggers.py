@@ -2,11 +2,14 @@
 
 import math
 
+import pytest
 from inline_snapshot import snapshot
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from flowrl.config.tables.schema import LogTable
+from flowrl.errors import RunFileError
 from flowrl.train.loggers import MetricLog
+from flowrl.train.run import run_file
 
 
 def test_the_first_samples_of_each_step_are_written_with_their_rewards(folder):
@@ -86,3 +89,15 @@ def test_tensorboard_has_no_point_for_a_step_without_a_reward(tmp_path, caplog):
     assert [(point.step, point.value) for point in events.Scalars("reward")] == [(2, 0.25)]
     assert len(events.Scalars("loss")) == 2
     assert not caplog.records
+
+
+@pytest.mark.parametrize("name", ["metrics.jsonl", "ops.jsonl"])
+def test_a_disk_that_is_full_when_a_step_is_logged_ends_the_run_with_an_error(folder, name):
+    path = folder.write("sft")
+    (folder.path / "out").mkdir()
+    (folder.path / "out" / name).symlink_to("/dev/full")
+
+    with pytest.raises(RunFileError, match="can't write: No space left on device") as error:
+        run_file(path)
+
+    assert error.value.where == f"  {folder.path / 'out'}"
