@@ -171,7 +171,7 @@ def _file(path: Path) -> ModuleType:
         known = sorted(p.name for p in path.parent.glob("*.py") if p.is_file())
         raise RewardError(
             f"there is no file `{path}`{nearest(path.name, known)}",
-            hint=f"the folder holds {_listed(known)}",
+            hint=f"the folder's Python files: {_listed(known)}",
         )
     taken = path.stem in sys.modules or path.stem in sys.stdlib_module_names
     try:

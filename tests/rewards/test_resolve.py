@@ -60,6 +60,7 @@ def test_a_name_that_leads_nowhere_says_what_there_is(write):
     messages = [
         message("score", folder),
         message("reward.py:score", folder),
+        message("elsewhere/reward.py:score", folder),
         message("rewards.py:scor", folder),
         message("rewards.py:LIMIT", folder),
         message("no_such_module.rewards:score", folder),
@@ -70,7 +71,10 @@ def test_a_name_that_leads_nowhere_says_what_there_is(write):
 expected a reward function as `path.py:name`, `package.module:name` or `reasoning_gym:TASK`; got `score`
 
 there is no file `FOLDER/reward.py` (did you mean `rewards.py`?)
-help: the folder holds `rewards.py`
+help: the folder's Python files: `rewards.py`
+
+there is no file `FOLDER/elsewhere/reward.py`
+help: the folder's Python files: none
 
 `rewards.py` has no function `scor` (did you mean `score`?)
 help: it has `score`, `other`
