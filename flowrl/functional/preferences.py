@@ -37,7 +37,10 @@ def dpo_loss(
     if not 0 <= label_smoothing < 0.5:
         raise ValueError(f"label_smoothing must be in [0, 0.5); got {label_smoothing}")
     logits = beta * _margin(ratios, groups)
-    return -(1 - label_smoothing) * logsigmoid(logits) - label_smoothing * logsigmoid(-logits)
+    losses = -logsigmoid(logits)
+    if label_smoothing:  # 0 times an infinite loss is NaN
+        losses = (1 - label_smoothing) * losses - label_smoothing * logsigmoid(-logits)
+    return losses
 
 
 def bradley_terry(rewards: Tensor, *, margin: float = 0.0, groups: Tensor | None = None) -> Tensor:

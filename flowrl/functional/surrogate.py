@@ -1,5 +1,7 @@
 """PPO's clipped surrogate and its kin; one number a token, not reduced."""
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -38,7 +40,7 @@ def clipped_surrogate(
         (dual clip); Yu et al. 2025 (DAPO), arXiv:2503.14476, sec. 3.1 (clip-higher).
     """
     new, old, advantages = selected(mask, new, old, advantages)
-    free, held = objectives(new, old, advantages, clip, clip_high)
+    free, held = objectives(new, old, advantages, clip, clip_high, dual_clip)
     objective = torch.where(held < free, held, free)
     if dual_clip is not None:
         floor = dual_floor(advantages, dual_clip)
@@ -158,10 +160,21 @@ def selected(
 
 
 def objectives(
-    new: Tensor, old: Tensor, advantages: Tensor, clip: float, clip_high: float | None
+    new: Tensor,
+    old: Tensor,
+    advantages: Tensor,
+    clip: float,
+    clip_high: float | None,
+    dual_clip: float | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Return r A and clip(r) A."""
-    ratio = (new - old).exp()
+    """Return r A and clip(r) A.
+
+    Where a bound holds for every large r, r stays finite: a slope of 0 times infinity is NaN.
+    """
+    gap = new - old
+    bounded = (advantages >= 0) | (dual_clip is not None)
+    most = math.log(torch.finfo(gap.dtype).max) - 1
+    ratio = torch.where(bounded, gap.clamp(max=most), gap).exp()
     held = ratio.clamp(1 - clip, 1 + (clip if clip_high is None else clip_high))
     return ratio * advantages, held * advantages
 

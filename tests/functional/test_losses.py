@@ -99,6 +99,24 @@ def test_cispo_keeps_the_slope_of_a_clipped_token():
     assert torch.autograd.grad(loss, new)[0].item() == -1.5
 
 
+@pytest.mark.parametrize(("dtype", "gap"), [(torch.float32, 100.0), (torch.float64, 800.0)])
+@pytest.mark.parametrize(
+    ("advantage", "dual_clip", "bound"), [(2.0, None, -2.4), (0.0, None, 0.0), (-2.0, 3.0, 6.0)]
+)
+def test_a_bound_that_holds_has_no_slope_where_the_ratio_is_out_of_range(
+    dtype, gap, advantage, dual_clip, bound
+):
+    new = torch.tensor([[gap, 0.0]], dtype=dtype, requires_grad=True)
+    old, advantages = torch.zeros_like(new), torch.full_like(new, advantage)
+
+    loss = clipped_surrogate(new, old, advantages, dual_clip=dual_clip)
+    whole = sequence_surrogate(new * 2, old, advantages.abs(), new < math.inf, clip_high=0.2)
+
+    assert loss.tolist()[0] == pytest.approx([bound, -advantage])
+    assert torch.autograd.grad(loss.sum(), new)[0].tolist() == [[0.0, -advantage]]
+    assert torch.autograd.grad(whole.sum(), new)[0].tolist() == [[0.0, 0.0]]
+
+
 def test_decoupled_is_ppo_where_the_proximal_policy_sampled():
     new, old, advantages = numbers(0), numbers(1), numbers(2)
 
@@ -172,6 +190,15 @@ def test_label_smoothing_mixes_in_the_loss_of_the_swapped_pair():
     smooth = dpo_loss(ratios, label_smoothing=0.1)
 
     torch.testing.assert_close(smooth, 0.9 * straight + 0.1 * swapped)
+
+
+def test_a_preference_without_end_costs_nothing():
+    ratios = torch.tensor([[torch.inf, 0.0], [3e38, -3e38]], requires_grad=True)
+
+    loss = dpo_loss(ratios)
+
+    assert loss.tolist() == [0.0, 0.0]
+    assert not torch.autograd.grad(loss.sum(), ratios)[0].any()
 
 
 def test_dpo_has_the_gradient_of_its_value():
