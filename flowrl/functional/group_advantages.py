@@ -50,21 +50,27 @@ def group_advantage(
     used = rewards.isfinite().flatten()
     (kept,) = select(used, rewards.flatten())
     by = Groups.of(rewards, groups)
+    size = _size(kept, by)
+    kept = kept / by.spread(size)
     count = by.sum(used.to(kept.dtype))
     mean = by.spread(by.sum(kept) / count.clamp(min=1))
     centred = torch.where(used & _varied(rewards.flatten(), used, by), kept - mean, 0.0)
     if norm_by_std:
-        size = _power_of_two(by.max(centred.abs()))  # a square of theirs may be out of range
-        centred = centred / by.spread(size)
         std = (by.sum(centred.square()) / (count - ddof).clamp(min=1)).sqrt()
         centred = centred / by.spread(torch.where(std > 0, std + eps / size, 1.0))
+    else:
+        centred = centred * by.spread(size)
     return centred.reshape(rewards.shape)
 
 
-def _power_of_two(x: Tensor) -> Tensor:
-    """Return the size of numbers of at least 0: a power of 2, which divides exactly; 1 of 0."""
-    _, exponent = torch.frexp(x)
-    return torch.where(x > 0, torch.ldexp(torch.ones_like(x), exponent - 1), 1.0)
+def _size(rewards: Tensor, by: Groups) -> Tensor:
+    """Return [G], the power of 2 of each group's largest reward; 1 of zeros.
+
+    It divides exactly, and sums and squares of what is divided by it are never out of range.
+    """
+    largest = by.max(rewards.abs())
+    _, exponent = torch.frexp(largest)
+    return torch.where(largest > 0, torch.ldexp(torch.ones_like(largest), exponent - 1), 1.0)
 
 
 def leave_one_out(rewards: Tensor, *, groups: Tensor | None = None) -> Tensor:
@@ -82,9 +88,9 @@ def leave_one_out(rewards: Tensor, *, groups: Tensor | None = None) -> Tensor:
     Source: Ahmadian et al. 2024, arXiv:2402.14740, eq. 8.
     """
     by = Groups.of(rewards, groups)
-    size = by.spread(by.sizes).reshape(rewards.shape)
+    count = by.spread(by.sizes).reshape(rewards.shape).to(rewards.dtype)
     centred = group_advantage(rewards, norm_by_std=False, groups=groups)
-    return centred * size / (size - 1).clamp(min=1)
+    return centred * (count / (count - 1).clamp(min=1))
 
 
 def opo(rewards: Tensor, token_counts: Tensor, *, groups: Tensor | None = None) -> Tensor:
@@ -103,10 +109,12 @@ def opo(rewards: Tensor, token_counts: Tensor, *, groups: Tensor | None = None) 
     require_finite(rewards, groups=groups)
     by = Groups.of(rewards, groups)
     flat = rewards.flatten()
+    size = by.spread(_size(flat, by))
     weights = token_counts.flatten().to(flat.dtype)
-    baseline = by.sum(weights * flat) / by.sum(weights).clamp(min=1)
+    baseline = by.sum(weights * (flat / size)) / by.sum(weights).clamp(min=1)
+    centred = (flat / size - by.spread(baseline)) * size
     varied = _varied(flat, flat.isfinite(), by)
-    return torch.where(varied, flat - by.spread(baseline), 0.0).reshape(rewards.shape)
+    return torch.where(varied, centred, 0.0).reshape(rewards.shape)
 
 
 def gdpo(
@@ -143,11 +151,7 @@ def gdpo(
         rewards = rewards.view(len(lengths), -1)
     parts = [group_advantage(r, ddof=ddof, eps=eps, groups=groups) for r in rewards.unbind(-1)]
     summed = combine_rewards(torch.stack(parts, -1), weights=weights)
-    if summed.numel() == 0 or bool(summed.max() == summed.min()):
-        return torch.zeros_like(summed)
-    centred = summed - summed.mean()
-    deviation = (centred.square().sum() / max(summed.numel() - ddof, 1)).sqrt()
-    return centred / (deviation + eps)
+    return group_advantage(summed.view(1, -1), ddof=ddof, eps=eps).view(summed.shape)
 
 
 def _varied(rewards: Tensor, used: Tensor, by: Groups) -> Tensor:

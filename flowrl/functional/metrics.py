@@ -84,8 +84,10 @@ def effective_sample_size(weights: Tensor, mask: Tensor) -> Tensor:
     Source: Kong 1992, "A note on importance sampling using standardized weights".
     """
     kept = weights[mask]
-    square = len(kept) * kept.square().sum()
-    return torch.where(square > 0, kept.sum().square() / square, 0.0)
+    if not kept.any():
+        return weights.new_zeros(())
+    kept = kept / kept.max()  # squares of large or small weights may be out of range
+    return kept.sum().square() / (len(kept) * kept.square().sum())
 
 
 @torch.no_grad()

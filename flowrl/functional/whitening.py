@@ -6,6 +6,7 @@ how many there are. The mean of each rank's own statistics is another number.
 
 from typing import Literal
 
+import torch
 from torch import Tensor
 
 from flowrl.functional.ragged import put_back
@@ -56,13 +57,17 @@ def whiten(
         The form of `values`, unitless.
 
     Raises:
-        ValueError: no such mode, or no more than `ddof` trained tokens.
+        ValueError: no such mode, no more than `ddof` trained tokens, or nothing to scale by.
     """
     if mode not in ("standard", "keep_mean", "scale_only"):
         raise ValueError(f"mode must be standard, keep_mean or scale_only; got {mode!r}")
     if not values.numel():  # a step without rows; rows without a trained token are an error
         return values
     mean, var = moments(values, mask, ddof=ddof)
-    kept = values[mask]
-    white = (kept if mode == "scale_only" else kept - mean) / (var + eps).sqrt()
+    kept, scale = values[mask], (var + eps).sqrt()
+    if scale == 0:
+        if mode == "scale_only":
+            raise ValueError(f"equal values have no scale without eps; all are {mean.item():g}")
+        scale = torch.ones_like(scale)
+    white = (kept if mode == "scale_only" else kept - mean) / scale
     return put_back(white + mean if mode == "keep_mean" else white, mask)

@@ -183,3 +183,15 @@ def test_rewards_whose_squares_are_out_of_range_are_compared_too(unit):
 
     half = 0.75**0.5
     assert_close(found, torch.tensor([[-half, half, -half, half], [-0.5, -0.5, -0.5, 1.5]]))
+
+
+def test_rewards_whose_sums_are_out_of_range_are_compared_too():
+    rewards, counts = torch.tensor([[3e38, 3e38, 0.0], [0.0, 1e38, 2e38]]), torch.ones(2, 3)
+
+    third, small = 3**-0.5, torch.tensor(1e38)
+    spread = torch.tensor([[third, third, -2 * third], [-1.0, 0.0, 1.0]])
+    assert_close(group_advantage(rewards), spread)
+    assert_close(opo(rewards, counts) / small, torch.tensor([[1.0, 1.0, -2.0], [-1.0, 0.0, 1.0]]))
+    assert_close(leave_one_out(rewards) / small, torch.tensor([[1.5, 1.5, -3.0], [-1.5, 0.0, 1.5]]))
+    weighed = gdpo(rewards[..., None], weights=[1e30])
+    assert_close(weighed, spread / spread.flatten().std())

@@ -57,6 +57,14 @@ def test_the_effective_sample_size_is_between_one_token_and_all(batch):
     assert metrics.effective_sample_size(torch.ones_like(weights), batch.mask) == 1
 
 
+@pytest.mark.parametrize("unit", [1e-30, 1.0, 1e30])
+def test_the_effective_sample_size_has_no_unit(unit):
+    weights, mask = unit * torch.tensor([1.0, 1.0, 0.0]), torch.ones(3, dtype=torch.bool)
+
+    assert metrics.effective_sample_size(weights, mask) == pytest.approx(2 / 3)
+    assert metrics.effective_sample_size(weights[2:], mask[2:]) == 0
+
+
 def test_a_perfect_critic_explains_all_and_a_constant_one_nothing():
     returns, mask = torch.tensor([1.0, 2.0, 4.0]), torch.ones(3, dtype=torch.bool)
 

@@ -31,6 +31,17 @@ def test_equal_values_are_whitened_to_0_not_to_the_rounding_of_their_mean(count,
     assert (whiten(values, mask, mode="keep_mean") == values).all()
 
 
+def test_equal_values_and_a_single_one_are_whitened_to_0_without_eps():
+    values, mask = torch.full((3,), 0.1), torch.ones(3, dtype=torch.bool)
+
+    assert not whiten(values, mask, eps=0.0).any()
+    assert not whiten(values[:1], mask[:1], ddof=0, eps=0.0).any()
+    assert torch.equal(whiten(values, mask, mode="keep_mean", eps=0.0), values)
+    assert refusal(whiten, values, mask, mode="scale_only", eps=0.0) == snapshot(
+        "equal values have no scale without eps; all are 0.1"
+    )
+
+
 def test_too_few_tokens_and_unknown_modes_are_refused():
     values, mask = torch.ones(2), torch.tensor([True, False])
 
