@@ -9,6 +9,7 @@ from torch import Tensor
 
 from flowrl.functional.group_advantages import group_advantage
 from flowrl.functional.ragged import discounted_sums, put_back, row_counts, select, spread
+from flowrl.functional.refusals import require_finite_tokens
 from flowrl.functional.rewards import require_finite
 from flowrl.functional.whitening import whiten
 
@@ -26,7 +27,11 @@ def discounted_returns(
 
     Returns:
         f32[..., token], in reward units.
+
+    Raises:
+        SampleRefusedError: a trained token's reward isn't finite.
     """
+    require_finite_tokens("rewards", rewards, mask, lengths)
     returns = discounted_sums(rewards[mask], _trained(mask, lengths), gamma)
     return put_back(returns, mask)
 
@@ -59,14 +64,21 @@ def gae(
     Returns:
         Two f32[..., token], in reward units.
 
+    Raises:
+        SampleRefusedError: the reward or value of a trained token, or a bootstrap, isn't finite.
+
     Source: Schulman et al. 2016, arXiv:1506.02438, eq. 16.
     """
+    require_finite_tokens("rewards", rewards, mask, lengths)
+    require_finite_tokens("values", values, mask, lengths)
     trained = _trained(mask, lengths)
     value = values[mask]
     last = trained.cumsum(0) - 1
     following = value.roll(-1)
     after = torch.zeros_like(trained, dtype=value.dtype) if bootstrap is None else bootstrap
-    following[last[trained > 0]] = after.flatten()[trained > 0]
+    (after,) = select(trained > 0, after.flatten())
+    require_finite(after, what="bootstrap values")
+    following[last[trained > 0]] = after[trained > 0]
     delta = rewards[mask] + gamma * following - value
     advantages = discounted_sums(delta, trained, gamma * lam)
     return put_back(advantages, mask), put_back(advantages + value, mask)
@@ -125,9 +137,14 @@ def remax(
     Returns:
         f32[..., token], in reward units.
 
+    Raises:
+        SampleRefusedError: a trained token's reward, or the baseline of a row, isn't finite.
+
     Source: Li et al. 2024, arXiv:2310.10505, algorithm 1.
     """
     returns = discounted_returns(rewards, mask, lengths=lengths)
+    (taken,) = select(_trained(mask, lengths) > 0, baseline.flatten())
+    require_finite(taken, what="baselines")
     return select(mask, returns - spread(baseline, mask, lengths=lengths))[0]
 
 

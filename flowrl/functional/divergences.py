@@ -118,8 +118,8 @@ def adaptive_kl(
         samples: how many samples were measured; the elements of `divergence` if None.
 
     Raises:
-        ValueError: `target` or `horizon` isn't above 0, or `horizon` not above a fifth of the
-            samples.
+        ValueError: `target` or `horizon` isn't above 0, `horizon` not above a fifth of the
+            samples, or the KL is NaN.
 
     Source: Ziegler et al. 2019, arXiv:1909.08593.
     """
@@ -133,5 +133,7 @@ def adaptive_kl(
             f"take the coefficient to 0 or below; got {horizon:g}"
         )
     mean = divergence.sum() / max(divergence.numel(), 1)
+    if bool(mean.isnan()):
+        raise ValueError("the KL must be a number; the mean of divergence is nan")
     error = (mean / target - 1).clamp(-0.2, 0.2)
     return coefficient * (1 + error * count / horizon)

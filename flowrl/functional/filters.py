@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from flowrl.functional.groups import Groups
-from flowrl.functional.rewards import usable
+from flowrl.functional.rewards import require_finite, usable
 
 Key = TypeVar("Key")
 
@@ -51,8 +51,12 @@ def policy_filter(
         bool of the same axes. Of equal rewards the first is the best, and the next the worst; a
         group of one keeps it.
 
+    Raises:
+        SampleRefusedError: a reward isn't finite.
+
     Source: Zhang et al. 2024, arXiv:2409.06957, sec. 4.
     """
+    require_finite(rewards, groups=groups)
     by, flat = Groups.of(rewards, groups), rewards.flatten()
     best = _first_largest(by, flat)
     kept = torch.zeros(len(flat), dtype=torch.bool, device=flat.device)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from flowrl.functional.ragged import segment, select, spread
 from flowrl.functional.reductions import row_mean, row_sum
-from flowrl.functional.refusals import SampleRefusedError
+from flowrl.functional.refusals import require_finite_tokens
 
 LEVELS = ("token", "sequence", "geomean")
 MODES = ("truncate", "mask", "geomean_filter_token_truncate")
@@ -54,7 +54,8 @@ def importance_weights(
         training" (truncate); Liu et al. 2025, "When speed kills stability" (mask).
     """
     _check_options(level, mode, low, high)
-    _require_finite(mask, lengths, train=train, rollout=rollout)
+    require_finite_tokens("train log-probabilities", train, mask, lengths)
+    require_finite_tokens("rollout log-probabilities", rollout, mask, lengths)
     train, rollout = select(mask, train, rollout)
     gap = train - rollout
     mean = spread(row_mean(gap, mask, lengths=lengths), mask, lengths=lengths)
@@ -96,8 +97,10 @@ def staleness(
     if lengths is not None:
         oldest = segment(counted.to(torch.float64), lengths, "min")
         oldest = oldest.masked_fill(oldest.isinf(), current)  # a row without tokens
-    else:
+    elif counted.shape[-1]:
         oldest = counted.amin(-1)
+    else:
+        oldest = counted.new_full(counted.shape[:-1], current)
     lag = current - oldest.to(torch.int64)
     return lag, lag <= max_lag
 
@@ -117,24 +120,3 @@ def _check_options(level: str, mode: str, low: float | None, high: float | None)
 
 def _within(weights: Tensor, low: float | None, high: float | None) -> Tensor:
     return (weights >= (low or 0.0)) & (weights <= (torch.inf if high is None else high))
-
-
-def _require_finite(mask: Tensor, lengths: Tensor | None, **logprobs: Tensor) -> None:
-    for name, values in logprobs.items():
-        bad = (mask & ~values.isfinite()).flatten().nonzero()[:, 0]
-        if len(bad):
-            row, token = _place(int(bad[0]), mask, lengths)
-            raise SampleRefusedError(
-                f"{name} log-probabilities must be finite on trained tokens; "
-                f"row {row} token {token} has {values.flatten()[bad[0]].item()}",
-                row,
-            )
-
-
-def _place(place: int, mask: Tensor, lengths: Tensor | None) -> tuple[int, int]:
-    """Return row and token of a place among all tokens, padded or packed."""
-    if lengths is None:
-        return divmod(place, mask.shape[-1])
-    ends = lengths.cumsum(0)
-    row = int((ends <= place).sum())
-    return row, place - int(ends[row] - lengths[row])

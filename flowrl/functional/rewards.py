@@ -22,7 +22,7 @@ def combine_rewards(
         f32[...], in weighted reward units; NaN where none has a value (see `usable`).
 
     Raises:
-        ValueError: the weights aren't one a reward.
+        ValueError: the weights aren't one finite number a reward.
     """
     if lengths is not None:
         rewards = rewards.view(len(lengths), -1)
@@ -31,8 +31,11 @@ def combine_rewards(
         raise ValueError(
             f"weights must be one a reward, {rewards.shape[-1]}; got {len(scale)}: {weights}"
         )
-    total = (rewards * scale).nansum(-1)
-    return total.masked_fill(rewards.isnan().all(-1), torch.nan)
+    if not bool(scale.isfinite().all()):
+        raise ValueError(f"weights must be finite; got {weights}")
+    missing = rewards.isnan()
+    total = (rewards * scale).masked_fill(missing, 0.0).sum(-1)
+    return total.masked_fill(missing.all(-1), torch.nan)
 
 
 def usable(rewards: Tensor) -> Tensor:
@@ -45,8 +48,9 @@ def require_finite(
     sample_ids: Sequence[str] | None = None,
     *,
     groups: Tensor | None = None,
+    what: str = "rewards",
 ) -> None:
-    """Refuse rewards that are NaN or infinite.
+    """Refuse rewards, or `what` else has one number a sample, that are NaN or infinite.
 
     Raises:
         SampleRefusedError: names the first such sample by `sample_ids`, or by its flat index and
@@ -58,7 +62,7 @@ def require_finite(
     name = _place(bad[0], groups) if sample_ids is None else sample_ids[bad[0]]
     value = rewards.flatten()[bad[0]].item()
     raise SampleRefusedError(
-        f"rewards must be finite numbers; sample {name} has {value} "
+        f"{what} must be finite numbers; sample {name} has {value} "
         f"({len(bad)} of {rewards.numel()} samples are not finite)",
         bad[0],
     )

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from flowrl.ir.graph import Value
-from flowrl.ops.expect import in_interval, one_of, per_token
+from flowrl.ops.expect import finite_weights, in_interval, one_of, per_token
 from flowrl.ops.reduce import token_counts
 from flowrl.ops.tensor import Per, apply
 
@@ -95,6 +95,7 @@ def gdpo(
 
     Source: Liu et al. 2026, arXiv:2601.05242.
     """
+    finite_weights("gdpo", weights)
     in_interval("gdpo", "[0, 1]", ddof=ddof)
     in_interval("gdpo", "[0, inf)", eps=eps)
     return apply(

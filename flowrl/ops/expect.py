@@ -1,7 +1,7 @@
 """Checks of what ops are given, before a type rule sees it."""
 
 from collections.abc import Mapping, Sequence
-from math import inf
+from math import inf, isfinite
 from numbers import Real
 from typing import Any, NoReturn
 
@@ -76,6 +76,16 @@ def in_interval(op: str, interval: str, *, hint: str = "", **options: Any) -> No
                 where=Location.of_caller().excerpt(),
                 hint=(hint or f"leave `{name}` out for its default") if known else KNOWN,
             )
+
+
+def finite_weights(op: str, weights: Sequence[Any] | None) -> None:
+    """Check that the weights of several rewards are finite numbers.
+
+    Raises:
+        ProgramError: one isn't.
+    """
+    if not all(isinstance(weight, Real) and isfinite(weight) for weight in weights or ()):
+        refuse(op, f"`weights` must be finite numbers; got {weights!r}", "give one a reward")
 
 
 def refuse(op: str, problem: str, hint: str) -> NoReturn:

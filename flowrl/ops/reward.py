@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from flowrl.ir.graph import Value
 from flowrl.ir.trace import builder_of
-from flowrl.ops.expect import at_least_one, in_interval, one_of, refuse
+from flowrl.ops.expect import at_least_one, finite_weights, in_interval, one_of, refuse
 from flowrl.ops.tensor import Per, apply
 
 
@@ -18,6 +18,7 @@ def combine_rewards(rewards: Value, *, weights: Sequence[float] | None = None) -
     Returns:
         f32[prompt, sample]; NaN where no reward has a value (see `ops.usable`).
     """
+    finite_weights("combine_rewards", weights)
     signature = "f32[..., reward] -> f32[...]"
     args = {"rewards": rewards}
     return apply("rewards:combine_rewards", signature, Per.SAMPLE, args, {"weights": weights})

@@ -1,3 +1,4 @@
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,6 +12,8 @@ from flowrl.functional.advantages import (
     rows_without_tokens,
     token_rewards,
 )
+from flowrl.functional.refusals import SampleRefusedError
+from flowrl.functional.token_baseline import optimal_token_baseline
 from tests.functional.batches import batches, refusal
 
 shares = st.floats(0, 1)
@@ -96,6 +99,29 @@ def test_a_score_that_is_not_finite_is_refused_where_it_would_be_trained():
     assert refusal(token_rewards, nan.roll(1), mask) == snapshot(
         "rewards must be finite numbers; sample 2 has nan (1 of 3 samples are not finite)"
     )
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_what_is_not_finite_at_a_trained_token_is_refused_with_its_row(bad):
+    mask, zeros = torch.tensor([[True, True], [False, True]]), torch.zeros(2, 2)
+    masked, trained = zeros.clone(), zeros.clone()
+    masked[1, 0], trained[1, 1] = bad, bad
+    estimators = [
+        lambda x: discounted_returns(x, mask),
+        lambda x: gae(x, zeros, mask, gamma=0.0),
+        lambda x: gae(zeros, x, mask),
+        lambda x: gae(zeros, zeros, mask, x[:, 1]),
+        lambda x: remax(x, mask, zeros[:, 0]),
+        lambda x: remax(zeros, mask, x[:, 1]),
+        lambda x: reinforce_plus_plus(x, mask),
+        lambda x: optimal_token_baseline(x, mask, zeros - 1, zeros + 0.5, groups=mask[:, 1]),
+    ]
+
+    for estimate in estimators:
+        estimate(masked)
+        with pytest.raises(SampleRefusedError, match=f"must be finite .* has {bad}") as error:
+            estimate(trained)
+        assert error.value.sample == 1
 
 
 def test_the_score_lands_on_the_last_trained_token_after_the_penalty():

@@ -116,6 +116,9 @@ def test_what_has_no_meaning_is_refused():
     assert refusal(adaptive_kl, x, x, target=1.0, horizon=0, samples=1) == snapshot(
         "horizon must be above 0; got 0"
     )
+    assert refusal(adaptive_kl, x, x / 0, target=1.0, horizon=9) == snapshot(
+        "the KL must be a number; the mean of divergence is nan"
+    )
     assert refusal(adaptive_kl, x, x, target=1.0, horizon=12.8, samples=64) == snapshot(
         "horizon must be above a fifth of a step's samples, 12.8, or one step may take the coefficient to 0 or below; got 12.8"
     )

@@ -1,3 +1,5 @@
+import math
+
 import pytest
 import torch
 from hypothesis import given
@@ -5,6 +7,7 @@ from hypothesis import strategies as st
 from inline_snapshot import snapshot
 
 from flowrl.functional.filters import dynamic_filter, has_signal, policy_filter
+from flowrl.functional.refusals import SampleRefusedError
 from flowrl.functional.rewards import combine_rewards, usable
 from tests.functional.batches import refusal
 
@@ -112,6 +115,13 @@ def test_groups_may_be_the_last_dimension_of_rewards():
     assert chosen.tolist() == [[True, True, False], [True, True, False]]
 
 
+@pytest.mark.parametrize("keep", ["best", "best_worst", "best_random"])
+def test_no_reward_that_is_not_finite_is_the_best_or_the_worst(keep):
+    for bad in (NAN, math.inf, -math.inf):
+        with pytest.raises(SampleRefusedError, match=f"sample 1 has {bad}"):
+            policy_filter(torch.tensor([[0.0, bad, 1.0]]), keep=keep)
+
+
 def test_rewards_that_are_missing_leave_the_sum_of_the_others():
     rewards = torch.tensor([[1.0, 2.0], [NAN, 2.0], [NAN, NAN]])
 
@@ -129,7 +139,16 @@ def test_packed_rewards_combine_to_the_same():
     assert torch.equal(packed, combine_rewards(rewards))
 
 
-def test_weights_must_be_one_a_reward():
+def test_an_infinite_reward_stays_in_sight_whatever_its_weight():
+    total = combine_rewards(torch.tensor([[1.0, math.inf]]), weights=[1.0, 0.0])
+
+    assert not usable(total)
+
+
+def test_weights_must_be_one_finite_number_a_reward():
+    assert refusal(combine_rewards, torch.ones(3, 2), weights=[1.0, NAN]) == snapshot(
+        "weights must be finite; got [1.0, nan]"
+    )
     assert refusal(combine_rewards, torch.ones(3, 2), weights=[1.0]) == snapshot(
         "weights must be one a reward, 2; got 1: [1.0]"
     )

@@ -93,6 +93,17 @@ def test_staleness_reads_padded_rows_where_the_mask_says():
     assert lag.tolist() == [3, 2]
 
 
+def test_rows_without_tokens_are_of_the_version_in_training_in_either_form():
+    none = torch.zeros(0, dtype=torch.int64)
+
+    padded = staleness(none.view(2, 0), current=6, max_lag=0)
+
+    packed = staleness(none, current=6, max_lag=0, lengths=torch.tensor([0, 0]))
+    for lag, accept in (padded, packed):
+        assert lag.tolist() == [0, 0]
+        assert accept.tolist() == [True, True]
+
+
 def test_a_log_probability_that_is_not_finite_is_named_by_row_and_token():
     good, bad = torch.zeros(5), torch.tensor([0.0, 0.0, 0.0, 0.0, -torch.inf])
     mask, lengths = torch.ones(5, dtype=torch.bool), torch.tensor([2, 0, 3])
