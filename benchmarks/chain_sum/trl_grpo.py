@@ -86,10 +86,11 @@ def main(run: RunFile, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     out = folder / "trl.jsonl"
     out.unlink(missing_ok=True)
-    tokenizer = load_tokenizers(lower(run))["policy"]
+    lowered = lower(run)
+    tokenizer = load_tokenizers(lowered)["policy"]
     drawn, held = rows_of(run, tokenizer)
     rows = Rows(run, tokenizer, held, exact, out)
-    given = lower(run).traced.hyperparameters
+    given = lowered.traced.hyperparameters
     rows.trainer = GRPOTrainer(
         model=str(run.resolve(run.roles["policy"].path)),
         reward_funcs=reward,

@@ -26,6 +26,8 @@ from typing import Any
 import attrs
 from work import HERE, Work, work_of
 
+from flowrl.runtime.engines.vllm.process import ENVIRONMENT as VLLM
+
 SYSTEMS: Mapping[str, tuple[str, ...]] = {
     "flowrl": ("flowrl_row.py",),
     "handloop": ("handloop.py",),
@@ -41,10 +43,7 @@ ENVIRONMENT = {
     "HF_DATASETS_OFFLINE": "1",
     "HF_HUB_OFFLINE": "1",
     "TOKENIZERS_PARALLELISM": "false",
-    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-    "VLLM_LOGGING_LEVEL": "ERROR",
-    "VLLM_NO_USAGE_STATS": "1",
-    "VLLM_USE_FLASHINFER_SAMPLER": "0",
+    **VLLM,
 }
 """What all processes have, unless the user has set it."""
 ROOT = HERE.parents[1]

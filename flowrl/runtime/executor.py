@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import attrs
 
 from flowrl.errors import EngineError
-from flowrl.ir.graph import Graph, Node
+from flowrl.ir.graph import Graph
 from flowrl.ir.program import Input, InputKind
 from flowrl.runtime.graph.carry import (
     Carry,
@@ -81,24 +81,18 @@ class LocalExecutor:
         inputs: the program's arguments.
         host: engines, rewards and seeds.
         rows_per_step: rows of the data that each data input gets.
-        measures: what the graph's nodes take.
-        reported: nodes of which only metrics are made.
+        it: what evaluates the graph.
     """
 
     graph: Graph
     inputs: tuple[Input, ...]
     host: Host
     rows_per_step: int
-    measures: Measures = attrs.field(init=False)
-    reported: frozenset[Node] = attrs.field(init=False)
+    it: Interpreter = attrs.field(init=False)
 
-    @measures.default
-    def _measures(self) -> Measures:
-        return Measures(self.graph)
-
-    @reported.default
-    def _reported(self) -> frozenset[Node]:
-        return reported(self.graph)
+    @it.default
+    def _it(self) -> Interpreter:
+        return Interpreter(self.host, Measures(self.graph), reported(self.graph))
 
     def first(self) -> Carry:
         """Return the carry before the first step."""
@@ -124,7 +118,7 @@ class LocalExecutor:
         """
         start = time.perf_counter()
         self.host.begin(step, data)
-        self.measures.clear()
+        self.it.measures.clear()
         with self.host.timed("data"):
             batches = {name: cursor.take(self.rows_per_step) for name, cursor in data.items()}
         values: dict[str, Any] = {}
@@ -136,15 +130,14 @@ class LocalExecutor:
             else:
                 raise EngineError(f"no data is given for `{spec.name}`")
         known = [values.get(name) for name, _ in self.graph.inputs]
-        it = Interpreter(self.host, self.measures, self.reported)
-        outputs = it.run(self.graph, known)
+        outputs = self.it.run(self.graph, known)
         named = dict(zip((name for name, _ in self.graph.outputs), outputs, strict=True))
         return Step(
             {s.name: next_carry(s, carry, named) for s in self.inputs if s.name in carry},
             {**metrics_of(named), **self.host.counts},
             dict(self.host.seconds),
             time.perf_counter() - start,
-            self.measures.by_name(),
+            self.it.measures.by_name(),
         )
 
     def save(self, folder: str) -> dict[str, int]:
