@@ -11,7 +11,7 @@ from flowrl.ir.records import RECORDS, shown
 from flowrl.ir.trace import bind, builder_of, trace_region
 from flowrl.ir.types import DType, ModelType, Origin, TensorType, Type, f32, i32
 from flowrl.ops.correction import weighing
-from flowrl.ops.expect import LOSS, expect, metric_names, outside_loss
+from flowrl.ops.expect import LOSS, expect, metric_names, outside_loss, refuse
 from flowrl.ops.forward import temperature_of
 from flowrl.ops.model import Ema, Snapshot, Update
 from flowrl.ops.watch import watch
@@ -100,8 +100,7 @@ def update(
         new = New(inner, model.type, tokens, temperature)
         with weighing(builder, model, rollouts) as weights:
             result = loss(new)
-        value, metrics = result if isinstance(result, tuple) else (result, {})
-        metrics = {name: _number(x) for name, x in metrics.items()}
+        value, metrics = _parts(result)
         _check_loss(inner, value, metrics)
         watched = watch(inner, new, rollouts, value) | (weights.measured() if weights else {})
         return [("loss", value), *metrics.items(), *watched.items()]
@@ -141,6 +140,21 @@ def ema(target: Model, source: Model, *, decay: float) -> Model:
     (averaged,) = bind(Ema(decay), target, source)
     assert isinstance(averaged, Model)
     return averaged
+
+
+def _parts(result: Any) -> tuple[Any, dict[Any, Any]]:
+    """Return the loss, and its metrics if it has any."""
+    match result:
+        case tuple((value, Mapping() as metrics)):
+            return value, {name: _number(x) for name, x in metrics.items()}
+        case tuple():
+            got = ", ".join(map(shown, result))
+            refuse(
+                "update",
+                f"the loss must return f32[], or f32[] and a dict of metrics; got ({got})",
+                'name what is measured: `return loss, {"kl": kl}`',
+            )
+    return result, {}
 
 
 def _number(x: Any) -> Any:

@@ -67,6 +67,34 @@ help: write `{"name": x}`\
 """)
 
 
+@pytest.mark.parametrize(
+    ("returned", "got"),
+    [
+        ("loss, rewards.mean()", "(f32[], f32[])"),
+        ("loss, {}, 3", "(f32[], dict, int)"),
+        ("loss, None", "(f32[], NoneType)"),
+        ("loss,", "(f32[])"),
+    ],
+)
+def test_a_loss_that_returns_more_than_metrics_by_name(returned, got):
+    said = step_refusal(f"""
+        def loss(new):
+            loss = ops.token_mean(new.logprobs, rollouts.mask)
+            return {returned}
+
+        policy, stats = ops.update(policy, loss, rollouts)
+        return policy, stats
+    """)
+
+    assert said.replace(got, "GOT") == snapshot("""\
+update: the loss must return f32[], or f32[] and a dict of metrics; got GOT
+  example.py:11
+   11 |     policy, stats = ops.update(policy, loss, rollouts)
+                            ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+help: name what is measured: `return loss, {"kl": kl}`\
+""")
+
+
 def test_a_metric_of_a_program_without_a_name():
     assert step_refusal("return {rewards.mean(): 1.0}") == snapshot("""\
 `step`: a metric's name must be a string; got f32[]
