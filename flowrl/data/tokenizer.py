@@ -31,7 +31,7 @@ def load_tokenizer(path: str | Path) -> Any:
         tokenizer = AutoTokenizer.from_pretrained(str(folder if folder.exists() else path))
         tokenizer = _as_its_file_says(tokenizer, folder)
     except Exception as error:  # of a file that is none, the library's own are plain ones
-        reason = f"{type(error).__name__}: {error}".partition("\n")[0]
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
         hint = "save it again: `tokenizer.save_pretrained(folder)`"
         raise DataError(
             f"no tokenizer can be loaded: {reason}", where=str(path), hint=hint

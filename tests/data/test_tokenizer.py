@@ -38,6 +38,19 @@ help: save the tokenizer into the model's folder; looked for tokenizer.json, tok
 """)
 
 
+def test_all_lines_of_why_a_tokenizer_cannot_be_loaded_are_told_as_one(tmp_path):
+    (tmp_path / "config.json").write_text('{"model_type": "llama"}')
+    (tmp_path / "tokenizer_config.json").write_text("{}")
+
+    with pytest.raises(DataError) as caught:
+        load_tokenizer(tmp_path)
+
+    problem = caught.value.problem
+    assert problem.startswith("no tokenizer can be loaded: ValueError: Couldn't instantiate")
+    assert "sentencepiece" in problem
+    assert "\n" not in problem
+
+
 def test_what_can_be_no_model_is_refused_at_once():
     for name in ("runs/my--model", "runs/mine.."):
         with pytest.raises(DataError, match=r"there is no such model folder"):

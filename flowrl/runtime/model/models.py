@@ -91,7 +91,7 @@ def load_model(
                 attn_implementation=exact_attention(config),
                 **REPORTED,
             )
-    except (OSError, ValueError, SafetensorError) as error:
+    except (OSError, ValueError, LookupError, SafetensorError) as error:
         raise no_model(spec.path, error) from error
     if kind in CLASSIFIERS:
         check_classifier(model, spec.path)
@@ -189,7 +189,8 @@ def outline(spec: ModelSpec) -> Any:
 
 def no_model(path: str, error: Exception) -> EngineError:
     """Return the error of a folder from which transformers can't make a model."""
-    first, *others = str(error).strip().splitlines() or [type(error).__name__]
+    text = repr(error) if isinstance(error, LookupError) else str(error).strip()
+    first, *others = text.splitlines() or [type(error).__name__]
     reason = f"{first} {others[0].strip()}" if first.endswith(":") and others else first
     return EngineError(f"`{path}` holds no model: {reason}", hint=FOLDER)
 

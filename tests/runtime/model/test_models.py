@@ -1,4 +1,5 @@
 import logging
+import json
 import shutil
 
 import pytest
@@ -64,6 +65,17 @@ def test_weights_that_were_not_written_to_their_end_are_refused(model_folder, tm
     file.write_bytes(file.read_bytes()[:-9])
 
     with pytest.raises(EngineError, match=f"`{tmp_path}` holds no model: Error while deserial"):
+        load_model(ModelSpec(str(tmp_path)))
+
+
+def test_a_config_of_a_newer_transformers_is_told_with_the_word_that_is_unknown(
+    model_folder, tmp_path
+):
+    shutil.copytree(model_folder("llama"), tmp_path, dirs_exist_ok=True)
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"hidden_act": "newer"}))
+
+    with pytest.raises(EngineError, match=r"holds no model: KeyError\('newer'\)\n"):
         load_model(ModelSpec(str(tmp_path)))
 
 
