@@ -102,7 +102,16 @@ def steps(nodes: int, pools: Pools) -> dict[str, Callable[[], None]]:
     traced = chain(nodes)
     here, there = traced.lower(), traced.lower(Cluster((Pool("main"),)))
     local = LocalExecutor(here.graph, traced.inputs, Host(), 8)
-    job = Job("run", there.plan, there.graph, traced.inputs, {}, {}, Eight(), NoRewards)
+    job = Job(
+        name="run",
+        plan=there.plan,
+        source=there.graph,
+        inputs=traced.inputs,
+        roles={},
+        tokenizers={},
+        data=Eight(),
+        rewards=NoRewards,
+    )
     remote = RayExecutor(job, pools)
     remote.open_rewards()
     remote.open_data()
