@@ -3,9 +3,10 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import torch
-
 from flowrl.errors import EngineError
+
+SAYS = "out of memory"
+"""What is in the message of everyone who takes memory: torch, vLLM as it wakes, the driver."""
 
 ADVICE = " If reserved but unallocated"
 """Where torch's message goes on to its own settings."""
@@ -13,14 +14,16 @@ ADVICE = " If reserved but unallocated"
 
 @contextmanager
 def out_of_memory_told() -> Iterator[None]:
-    """Say what takes less memory, where torch says that a GPU has no more of it.
+    """Say what takes less memory, where it is said that a GPU has no more of it.
 
     Raises:
         EngineError: a GPU's memory has run out.
     """
     try:
         yield
-    except torch.OutOfMemoryError as error:
+    except RuntimeError as error:
+        if SAYS not in str(error):
+            raise
         raise EngineError(
             str(error).partition(ADVICE)[0],
             hint="lower `tokens_per_microbatch`, set `checkpointing`, or have vLLM reserve less "
