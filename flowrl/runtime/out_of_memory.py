@@ -5,16 +5,18 @@ from contextlib import contextmanager
 
 from flowrl.errors import EngineError
 
-SAYS = "out of memory"
-"""What is in the message of everyone who takes memory: torch, vLLM as it wakes, the driver."""
-
 ADVICE = " If reserved but unallocated"
 """Where torch's message goes on to its own settings."""
 
 
+def lacks_memory(error: Exception) -> bool:
+    """Whether a GPU has no more memory, by whoever wants it: torch, NCCL, or vLLM as it wakes."""
+    return isinstance(error, RuntimeError) and "out of memory" in str(error)
+
+
 @contextmanager
 def out_of_memory_told() -> Iterator[None]:
-    """Say what takes less memory, where it is said that a GPU has no more of it.
+    """Say what takes less memory, where a GPU has no more of it.
 
     Raises:
         EngineError: a GPU's memory has run out.
@@ -22,7 +24,7 @@ def out_of_memory_told() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        if SAYS not in str(error):
+        if not lacks_memory(error):
             raise
         raise EngineError(
             str(error).partition(ADVICE)[0],

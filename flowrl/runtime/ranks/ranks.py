@@ -10,6 +10,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import ProcessGroup, Store, TCPStore  # type: ignore[attr-defined]
 
+from flowrl.runtime.out_of_memory import lacks_memory
 from flowrl.runtime.ranks.agreement import Agreement, missing, numbered, numbers
 
 
@@ -74,7 +75,7 @@ class Ranks:
             with its.inside(what) if its else nullcontext():
                 yield
         except RuntimeError as error:
-            if not _of_collective(error):
+            if lacks_memory(error) or not _of_collective(error):
                 raise
             told = numbered(self.index, self.count), what, self.timeout
             raise (its.missing(what) if its else missing(*told)) from error

@@ -7,10 +7,11 @@ from functools import cache
 from importlib import import_module
 from typing import Any
 
-from torch import OutOfMemoryError, Tensor
+from torch import Tensor
 
 from flowrl.errors import EngineError
 from flowrl.runtime.engines.vllm.weights import repack_tied, unpack_experts
+from flowrl.runtime.out_of_memory import lacks_memory
 
 BACKEND, RECEIVER = "flowrl", "flowrl.runtime.engines.vllm.receiver"
 """The name by which vLLM knows what takes weights, and where that is."""
@@ -65,9 +66,9 @@ class WeightTransfer:
         self.whole = False
         try:
             self._send(weights)
-        except OutOfMemoryError:
-            raise
         except Exception as error:
+            if lacks_memory(error):
+                raise
             raise EngineError(
                 f"vLLM failed while it loaded new weights: {error}",
                 hint="start the run again; if it knows a weight by another name, take "
