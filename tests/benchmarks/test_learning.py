@@ -6,9 +6,10 @@ import tomllib
 import pytest
 from inline_snapshot import snapshot
 
-from benchmarks import learning, learning_report, learning_run
-from benchmarks.learning_report import Outcome
-from benchmarks.learning_settings import FOLDER, Settings, over
+from benchmarks.learning import __main__ as learning
+from benchmarks.learning import report, train
+from benchmarks.learning.report import Outcome
+from benchmarks.learning.settings import FOLDER, Settings, over
 from flowrl.config.programs import builtin_programs
 from flowrl.config.run_file import load_run_file
 from flowrl.train.prepare import lower
@@ -53,7 +54,7 @@ def test_a_program_is_read_before_and_after_training_and_counts_its_samples(fold
     folder.write_rows("heldout.jsonl", [{"prompt": f"{c}9:", "answer": c} for c in "xyz"])
     path = folder.write(added='[eval]\n[eval.data]\nsource = "heldout.jsonl"\n')
 
-    readings = learning_run.train(path, 1e-9, "eval/reward")
+    readings = train.train(path, 1e-9, "eval/reward")
 
     assert [reading.samples for reading in readings] == [0, 16]
     assert readings[0].seconds == 0 < readings[1].seconds
@@ -64,7 +65,7 @@ def test_a_program_is_read_before_and_after_training_and_counts_its_samples(fold
 def test_a_program_without_samples_counts_sequences(folder):  # noqa: F811
     path = folder.write("dpo")
 
-    (reading,) = learning_run.train(path, 1e-9, "policy/loss")
+    (reading,) = train.train(path, 1e-9, "policy/loss")
 
     assert reading.samples == 8
     assert reading.value == pytest.approx(0.693, abs=1e-3)
@@ -98,7 +99,7 @@ def test_the_table_says_what_each_program_came_to():
     ]
     outcomes = {each.program: Outcome(each, {"readings": READINGS}) for each in settings[:3]}
 
-    assert learning_report.table(settings, outcomes) == snapshot("""\
+    assert report.table(settings, outcomes) == snapshot("""\
 | program | before | after | gain | margin | samples |
 |---|---|---|---|---|---|
 | grpo | 0.25 | 0.75 | +0.50 | 0.50 | 3,000 |
@@ -110,7 +111,7 @@ def test_the_table_says_what_each_program_came_to():
 
 
 def test_the_plot_has_a_panel_a_program(tmp_path):
-    learning_report.plot([outcome(name) for name in builtin_programs()], tmp_path / "all.svg")
+    report.plot([outcome(name) for name in builtin_programs()], tmp_path / "all.svg")
 
     drawn = (tmp_path / "all.svg").read_text()
     assert all(f">{name}<" in drawn for name in builtin_programs())
@@ -119,7 +120,7 @@ def test_the_plot_has_a_panel_a_program(tmp_path):
 
 def test_the_plot_is_the_same_when_drawn_again(tmp_path):
     for file in ("one.svg", "two.svg"):
-        learning_report.plot([outcome()], tmp_path / file)
+        report.plot([outcome()], tmp_path / file)
 
     assert (tmp_path / "one.svg").read_text() == (tmp_path / "two.svg").read_text()
 

@@ -1,4 +1,4 @@
-"""What each program of the learning benchmark is run with: `learning/<program>.toml`."""
+"""What each program of the learning benchmark is run with: `<program>.toml`."""
 
 import tomllib
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import Any
 import attrs
 import tomlkit
 
-FOLDER = Path(__file__).parent / "learning"
+FOLDER = Path(__file__).parent
 
 
 @attrs.frozen
@@ -22,7 +22,7 @@ class Settings:
         after: a program whose result it needs.
         measure: a metric: of the evaluation, or of the steps since the last reading.
         start: what `measure` is before training, where the first reading can't say.
-        alone: nothing of `learning/shared.toml` is under its tables.
+        alone: nothing of `shared.toml` is under its tables.
     """
 
     program: str

@@ -2,7 +2,7 @@
 
     python -m benchmarks.learning [PROGRAM ...] [--seconds 120] [--jobs 1] [--folder F] [--write]
 
-One process a program; `learning/<program>.toml` has its run file and the margin by which it shall
+One process a program; `<program>.toml` has its run file and the margin by which it shall
 beat its start. A result that stands in the folder, of the same run file and seconds, is kept; so
 the command may be stopped and given again. `--write` puts table and plot into docs/algorithms.md.
 It exits with 1 if a program fails or misses its margin.
@@ -19,12 +19,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from benchmarks.learning_report import BEGIN, END, Outcome, plot, table
-from benchmarks.learning_settings import FOLDER, Settings
+from benchmarks.learning.report import BEGIN, END, Outcome, plot, table
+from benchmarks.learning.settings import FOLDER, Settings
 from flowrl.config.programs import builtin_programs
 from flowrl.report.pages import with_part
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 CHAIN, DEMO = ROOT / "examples" / "chain", ROOT / "examples" / "demo"
 PAGE, PICTURE = ROOT / "docs" / "algorithms.md", ROOT / "docs" / "learning.svg"
 QUIET = {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "TQDM_DISABLE": "1"}
@@ -70,7 +70,7 @@ def train(settings: Settings, folder: Path, seconds: float) -> None:
     run_file, made = folder / f"{name}.toml", folder / f"{name}.json"
     run_file.write_text(settings.as_text(), encoding="utf-8")
     arguments = [str(run_file), str(seconds), settings.measure, str(made)]
-    command = [sys.executable, "-m", "benchmarks.learning_run", *arguments]
+    command = [sys.executable, "-m", "benchmarks.learning.train", *arguments]
     with (folder / f"{name}.log").open("w") as log:
         done = subprocess.run(
             command, cwd=ROOT, env={**os.environ, **QUIET}, stdout=log, stderr=subprocess.STDOUT
@@ -101,7 +101,8 @@ def results(settings: list[Settings], folder: Path, seconds: float) -> dict[str,
 
 def main() -> None:
     """Prepare, train, report."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    name = "python -m benchmarks.learning"
+    parser = argparse.ArgumentParser(name, description=__doc__.splitlines()[0])
     parser.add_argument("programs", nargs="*", help="all if none is given")
     parser.add_argument("--seconds", type=float, default=120)
     parser.add_argument("--jobs", type=int, default=1, help="processes at a time, a core each")

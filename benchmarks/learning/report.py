@@ -10,7 +10,7 @@ import matplotlib
 matplotlib.use("svg")
 from matplotlib import pyplot as plt
 
-from benchmarks.learning_settings import Settings
+from benchmarks.learning.settings import Settings
 
 BEGIN, END = "<!-- learning -->", "<!-- end of learning -->"
 HEAD = "| program | before | after | gain | margin | samples |\n|---|---|---|---|---|---|"

@@ -1,6 +1,6 @@
 """Train one program by the clock, reading its held-out reward as it goes.
 
-    python -m benchmarks.learning_run RUN.toml SECONDS MEASURE RESULT.json
+    python -m benchmarks.learning.train RUN.toml SECONDS MEASURE RESULT.json
 
 The seconds are those of steps: loading and evaluation are not counted. The trained models are left
 in the run's folder, as a run leaves them.
