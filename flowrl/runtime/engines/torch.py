@@ -16,7 +16,7 @@ from flowrl.runtime.engines.torch_scorer import TorchScorer, microbatches
 from flowrl.runtime.model.fsdp2 import chunk, laid_as, whole
 from flowrl.runtime.model.layers import checkpoint_layers
 from flowrl.runtime.model.lora import merged, save_adapter
-from flowrl.runtime.model.models import DTYPES, ModelSpec, quiet_transformers
+from flowrl.runtime.model.models import ModelSpec, quiet_transformers
 from flowrl.runtime.model.sharded_state import load_state, save_state
 from flowrl.runtime.model.value_head import save_model
 from flowrl.runtime.model.weights import check_weights, parameters_of, shapes_of
@@ -262,7 +262,7 @@ class TorchTrainer(TorchScorer):
                 hint="take `state_dict`, which has them",
             )
 
-    def save(self, folder: str, dtype: str | None = None) -> None:
+    def save(self, folder: str) -> None:
         """Write a folder that transformers' `from_pretrained` loads, a value head beside it.
 
         An adapter is merged into its base; in `adapter` in that folder it is as peft loads it. Of
@@ -270,10 +270,9 @@ class TorchTrainer(TorchScorer):
 
         Args:
             folder: made if it does not exist.
-            dtype: of the saved weights; by default that of the weights trained.
         """
-        kind, first = None if dtype is None else DTYPES[dtype], self.ranks.index == 0
-        weights = {name: x.to("cpu", kind) for name, x in self._merged() if first}
+        first = self.ranks.index == 0
+        weights = {name: x.to("cpu") for name, x in self._merged() if first}
         if first:
             with quiet_transformers():
                 save_model(self.model, Path(folder), weights)

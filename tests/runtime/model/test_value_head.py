@@ -135,14 +135,6 @@ def test_a_saved_model_is_a_language_model_with_its_value_head_beside_it(
     assert_close(again.forward(batch, BOTH, 1.0), want, rtol=0, atol=0)
 
 
-def test_a_model_saved_in_bfloat16_has_its_value_head_so_too(model_folder, batch, tmp_path):
-    trainer_of(model_folder("llama"), batch).save(str(tmp_path), dtype="bfloat16")
-
-    assert {x.dtype for x in load_file(tmp_path / "value_head.safetensors").values()} == {
-        torch.bfloat16
-    }
-
-
 def test_states_and_snapshots_have_both_heads(model_folder, batch):
     trainer = trainer_of(model_folder("llama"), batch)
     other = trainer_of(model_folder("llama"), batch, updates=0)
