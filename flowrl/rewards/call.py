@@ -38,6 +38,9 @@ and a judge's without a number."""
 LONGEST_TEXT = 500
 """Characters of an exception's or an answer's text that are told."""
 
+LARGEST = (2 - 2**-23) * 2.0**127
+"""The largest score: rewards are float32."""
+
 CALLERS = (
     __file__,
     user_file.__file__,
@@ -125,6 +128,8 @@ def _number(item: Any) -> float | Fault:
         score = float(value)
     except OverflowError:
         score = math.inf
+    if LARGEST < abs(score) < math.inf:
+        return Fault("not_a_number", f"returned {score:g}, more than float32 holds")
     return score if math.isfinite(score) else Fault("not_a_number", f"returned {score}")
 
 

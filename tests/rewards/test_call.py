@@ -45,8 +45,14 @@ def test_a_reply_has_a_finite_float_or_a_fault_for_each_completion(result):
     assert all(isinstance(r, Fault) or (type(r) is float and math.isfinite(r)) for r in reply)
 
 
+def test_the_largest_number_of_float32_is_a_score():
+    largest = torch.finfo(torch.float32).max
+
+    assert returning([largest, -largest], 2) == [largest, -largest]
+
+
 def test_what_is_no_number_is_the_fault_of_its_completion_alone():
-    result = [None, math.nan, -math.inf, 10**400, "0.5", [1.0], 1j, torch.zeros(2), 1.0]
+    result = [None, math.nan, -math.inf, 10**400, -1e39, "0.5", [1.0], 1j, torch.zeros(2), 1.0]
 
     reply = returning(result, len(result))
 
@@ -56,6 +62,7 @@ def test_what_is_no_number_is_the_fault_of_its_completion_alone():
             "not_a_number: returned nan",
             "not_a_number: returned -inf",
             "not_a_number: returned inf",
+            "not_a_number: returned -1e+39, more than float32 holds",
             "wrong_type: returned str ('0.5') where a number belongs",
             "wrong_type: returned list ([1.0]) where a number belongs",
             "wrong_type: returned complex (1j) where a number belongs",
