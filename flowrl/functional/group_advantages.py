@@ -148,6 +148,8 @@ def gdpo(
     Source: Liu et al. 2026, arXiv:2601.05242.
     """
     if lengths is not None:
+        if not len(lengths):  # a step without samples
+            return rewards
         rewards = rewards.view(len(lengths), -1)
     parts = [group_advantage(r, ddof=ddof, eps=eps, groups=groups) for r in rewards.unbind(-1)]
     summed = combine_rewards(torch.stack(parts, -1), weights=weights)

@@ -25,6 +25,8 @@ def combine_rewards(
         ValueError: the weights aren't one finite number a reward.
     """
     if lengths is not None:
+        if not len(lengths):  # a step without samples
+            return rewards
         rewards = rewards.view(len(lengths), -1)
     scale = rewards.new_tensor([1.0] * rewards.shape[-1] if weights is None else weights)
     if scale.shape != rewards.shape[-1:]:
