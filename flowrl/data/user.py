@@ -19,6 +19,14 @@ Sampler = Callable[[Sequence["Row"], int, int], Iterable[int]]
 
 PYTHON_NAME = re.compile(r"(?P<path>.+\.py):(?P<attribute>\w+)")
 
+OF_ROWS = (
+    "return a list or another iterable of dicts, or an object with `__len__` and `__getitem__`"
+)
+OF_TABLES = (
+    'return its rows: `table.to_dict("records")` of pandas, `table.to_dicts()` of polars, '
+    "`table.to_pylist()` of Arrow"
+)
+
 
 def user_rows(name: str, options: Mapping[str, Any], folder: Path) -> Found:
     """Return the rows of an iterable or a sequence, or of what a function returns.
@@ -159,12 +167,9 @@ def _iterate(found: Any, name: str) -> Iterator[Any]:
 
 
 def _check_rows(found: Any, name: str) -> None:
-    """Refuse what can't be gone through, or would give no rows: text, and a dict's keys."""
+    """Refuse what can't be gone through, or gives no rows: text, a dict's or a table's columns."""
     indexed = hasattr(found, "__len__") and hasattr(found, "__getitem__")
-    if not (isinstance(found, Iterable) or indexed) or isinstance(found, str | Mapping):
-        raise DataError(
-            f"expected rows; got {type(found).__name__}",
-            where=name,
-            hint="return a list or another iterable of dicts, or an object with "
-            "`__len__` and `__getitem__`",
-        )
+    table = hasattr(type(found), "columns")
+    if not (isinstance(found, Iterable) or indexed) or table or isinstance(found, str | Mapping):
+        problem = f"expected rows; got {type(found).__name__}"
+        raise DataError(problem, where=name, hint=OF_TABLES if table else OF_ROWS)

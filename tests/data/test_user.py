@@ -57,6 +57,19 @@ def test_rows_come_from_a_list_a_function_or_an_object(opened, source, name, opt
     assert prompts(opened(source + name, options=options, shuffle=False)) == expected
 
 
+@pytest.mark.parametrize("made", ["pandas.DataFrame(ROWS)", "pyarrow.Table.from_pylist(ROWS)"])
+def test_a_table_whose_columns_would_be_its_rows_is_refused(opened, written, made):
+    rows = "[{'prompt': 'a'}, {'prompt': 'b'}]"
+    written("table.py", f"import pandas, pyarrow\nROWS = {rows}\ntable = lambda: {made}\n")
+
+    with pytest.raises(DataError, match=r"expected rows; got (DataFrame|Table)\n") as caught:
+        opened("table.py:table")
+
+    assert caught.value.hint == snapshot(
+        'return its rows: `table.to_dict("records")` of pandas, `table.to_dicts()` of polars, `table.to_pylist()` of Arrow'
+    )
+
+
 @pytest.mark.parametrize(
     ("name", "options"), [("row", {}), ("rows", {"counts": 2}), ("wrong", {}), ("ROWS", {"a": 1})]
 )
