@@ -7,7 +7,7 @@ import pytest
 from inline_snapshot import snapshot
 
 from flowrl.compiler.target import Profile
-from flowrl.errors import FlowrlError
+from flowrl.errors import DataError, FlowrlError
 from flowrl.report.profile import profile_text
 from tests.train.conftest import folder, make_model, model  # noqa: F401
 
@@ -51,7 +51,15 @@ help: measure 3 or more\
             1,
             "/nowhere/profile.json",
             snapshot("""\
-`/nowhere/profile.json` can't be written: its folder isn't there
+`/nowhere/profile.json` can't be written: No such file or directory
+help: name a file in a folder that exists: `--out profile.json`\
+"""),
+        ),
+        (
+            1,
+            "/",
+            snapshot("""\
+`/` can't be written: it is a folder
 help: name a file in a folder that exists: `--out profile.json`\
 """),
         ),
@@ -62,3 +70,10 @@ def test_what_can_not_be_measured_or_written_is_refused_before_it_runs(steps, ou
         profile_text("no such file.toml", (), steps, Path(out), print)
 
     assert str(refused.value) == message
+
+
+def test_a_disk_that_is_full_when_all_is_measured_is_told(folder, tmp_path):  # noqa: F811
+    (tmp_path / "full").symlink_to("/dev/full")
+
+    with pytest.raises(DataError, match="full` can't be written: No space left on device"):
+        profile_text(folder.write("sft"), ON_CPU, 1, tmp_path / "full", str)
