@@ -275,8 +275,18 @@ def test_a_misspelt_reward_key_is_no_reward(error_of):
     assert error_of("", "reward.on_reward_eror=fail") == snapshot("""\
 unknown key `on_reward_eror` in [reward] (did you mean `on_reward_error`?)
   --set reward.on_reward_eror=fail
-help: the keys of [reward] are on_reward_error, workers\
+help: a reward is written `on_reward_eror = "path.py:function"`; the keys of [reward] are on_reward_error, workers\
 """)
+
+
+@pytest.mark.parametrize("value", ["exact_match", "reward.py", "3"])
+def test_a_reward_without_a_function_is_told_how_to_name_one(error_of, value):
+    said = error_of("", f"reward.reward={value}")
+
+    assert said.endswith(
+        'help: a reward is written `reward = "path.py:function"`; the keys of [reward] are '
+        "on_reward_error, workers"
+    )
 
 
 def test_hyperparameters_take_the_types_of_the_signature(load):

@@ -37,6 +37,9 @@ def with_homes(problems: Iterable[Problem], hyperparameters: Collection[str] = (
 
 def _with_homes(problem: Problem, hyperparameters: Collection[str]) -> Problem:
     key = str(problem.path[-1])
+    if problem.path[:-1] == ("reward",):  # where every other key names a reward
+        hint = f'a reward is written `{key} = "path.py:function"`; {problem.hint}'
+        return attrs.evolve(problem, hint=hint)
     own = f"`{key}` is a hyperparameter: [program]" if key in hyperparameters else ""
     found = " and ".join(_homes(key))
     others = f"`{key}` is a key of {found}" if found else ""
