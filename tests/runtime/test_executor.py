@@ -120,7 +120,8 @@ def test_a_step_whose_groups_are_all_dropped_changes_nothing(ready, program, opt
 
     for key, value in steps.weights(carry).items():
         assert_close(value, before[key], rtol=0, atol=0)
-    assert {name for name, x in metrics.items() if not math.isfinite(x)} <= {"reward"}
+    undefined = [name for name, x in metrics.items() if not math.isfinite(x)]
+    assert {name.split("/")[0].rstrip("s") for name in undefined} == {"reward"}
     assert metrics["policy/grad_norm"] == 0
 
 
