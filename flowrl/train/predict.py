@@ -6,13 +6,14 @@ import attrs
 
 from flowrl.compiler.cluster import Cluster
 from flowrl.compiler.forecast import Forecast, forecast
+from flowrl.compiler.hardware import Machines
 from flowrl.compiler.planning import Planned
 from flowrl.config.placement.lending import apart
 from flowrl.config.placement.placed import Placed
 from flowrl.config.placement.weights import How, syncs
 from flowrl.config.planned import plan_run
 from flowrl.config.run_file import RunFile
-from flowrl.errors import FlowrlError
+from flowrl.errors import FlowrlError, RunFileError
 from flowrl.ir.graph import Graph
 from flowrl.ir.plan import Plan
 from flowrl.ops.model import ModelOp
@@ -47,9 +48,20 @@ def plan_as_run(run: RunFile, lowered: Lowered) -> Planned:
         lowered: its program.
 
     Raises:
-        FlowrlError: nothing fits so.
+        FlowrlError: nothing fits so, or the run is on CPUs and its machines have GPUs.
     """
+    _check_gpus(run, lowered.cluster)
     return plan_run(run, _staying(run, lowered))[1]
+
+
+def _check_gpus(run: RunFile, cluster: Cluster) -> None:
+    named = {node.gpu.name for node in Machines.parse(run.cluster.machines or "").nodes}
+    if named - {"CPU"} and not any(pool.gpus for pool in cluster.pools):
+        raise RunFileError(
+            f"no pool has GPUs, and `{run.cluster.machines}` has",
+            where=run.where("cluster.machines"),
+            hint='give pools `gpus`, or name "1xCPU"',
+        )
 
 
 def _staying(run: RunFile, lowered: Lowered) -> Cluster:

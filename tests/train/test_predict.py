@@ -104,6 +104,17 @@ def test_weights_that_a_run_lets_go_are_predicted_to_leave(executor, kept, predi
     assert residencies_of(planned)["reference.score"] == kept
 
 
+def test_a_run_on_the_cpu_is_not_predicted_by_a_plan_for_gpus(predicted, said):
+    gpu = GPU.format(executor="local", kept="")
+
+    planned = predicted("grpo", *QWEN, "cluster.pools.main.gpus=0", added=gpu)[1]
+
+    assert planned is None
+    assert said == snapshot(
+        ["what the run takes is not predicted: no pool has GPUs, and `1xH100` has"]
+    )
+
+
 def test_a_run_that_does_not_fit_as_its_weights_stay_is_not_predicted(predicted, said):
     large = [path.replace("0.5B", "3B") for path in QWEN]
 
