@@ -57,7 +57,7 @@ class ClusterTable:
     worker_output: bool = False
     """Show what the workers print."""
     machines: str | None = None
-    """GPUs that `flowrl plan` plans for: `"8xH100"`, `"2x8xH100 + 4x8xA100-80G"`."""
+    """GPUs that plans and predictions of runs are for: `"8xH100"`, `"2x8xH100 + 4x8xA100-80G"`."""
     pools: dict[str, PoolSpec] = attrs.field(factory=dict)
     """The pools, by a name of your choice."""
 
