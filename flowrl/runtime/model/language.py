@@ -140,7 +140,8 @@ def token_outputs(
     log_p = torch.log_softmax(logits if temperature == 1 else logits / temperature, -1)
     made = {"logprobs": log_p.gather(-1, tokens[:, None])[:, 0]}
     if "entropy" in outputs:
-        made["entropy"] = -(log_p.exp() * log_p).sum(-1)
+        least = torch.finfo(log_p.dtype).min  # of a token that can't be drawn: 0 * -inf is NaN
+        made["entropy"] = -(log_p.exp() * log_p.clamp(min=least)).sum(-1)
     if "collision" in outputs:
         made["collision"] = (2 * log_p).exp().sum(-1)
     return {name: made[name] for name in outputs}

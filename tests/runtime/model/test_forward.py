@@ -4,10 +4,12 @@ from inline_snapshot import snapshot
 from torch.testing import assert_close
 
 from flowrl.errors import EngineError
+from flowrl.functional.divergences import entropy_of_logits
 from flowrl.functional.ragged import Ragged
 from flowrl.runtime.engine import Sequences
 from flowrl.runtime.model.forward import forward_outputs
 from flowrl.runtime.model.heads import head_module
+from flowrl.runtime.model.language import token_outputs
 from flowrl.runtime.model.models import ModelSpec, load_model
 from tests.runtime.conftest import CLASSIFIERS
 
@@ -128,6 +130,19 @@ def test_a_saved_head_says_what_it_says_in_transformers(
     got = forward_outputs(model, batch, [output], 1.0, packing)[output]
 
     assert_close(got, torch.cat(expected), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("forbidden", [-torch.inf, torch.finfo(torch.float32).min])
+def test_tokens_that_a_model_forbids_add_nothing_to_the_entropy(forbidden):
+    logits = torch.tensor([[0.0, 1.0, forbidden]], requires_grad=True)
+    allowed = logits.detach()[:, :2].requires_grad_()
+
+    entropy = token_outputs(logits, torch.tensor([1]), ["entropy"], 0.5)["entropy"]
+    expected = entropy_of_logits(allowed, temperature=0.5)
+
+    gradients = torch.autograd.grad(entropy + expected, [logits, allowed])
+    assert_close(entropy, expected)
+    assert_close(gradients[0], torch.nn.functional.pad(gradients[1], (0, 1)))
 
 
 @pytest.mark.parametrize("packing", ["packed", "padded"])
