@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from cyclopts import App, CycloptsError, Parameter
 
 from flowrl.errors import FlowrlError, RunFileError
+from flowrl.stdout import tell
 
 Stage = Literal["traced", "simplify", "bases", "losses", "place", "layout", "transfer", "plan"]
 Format = Literal["text", "mermaid", "dot", "svg"]
@@ -36,7 +37,7 @@ def show(
     """
     from flowrl.report.show import picture
 
-    _tell(picture(program, stage, format, set))
+    tell(picture(program, stage, format, set))
 
 
 @app.command
@@ -49,7 +50,7 @@ def check(program: str, /, *, set: Sets = ()) -> None:
     """
     from flowrl.report.check import checked
 
-    _tell(checked(program, set))
+    tell(checked(program, set))
 
 
 @app.command
@@ -64,7 +65,7 @@ def diff(a: str, b: str, /, *, set: Sets = ()) -> None:
     from flowrl.ir.diff import diff as difference
     from flowrl.report.subject import traced_of
 
-    _tell(difference(traced_of(a, ()).graph, traced_of(b, set).graph))
+    tell(difference(traced_of(a, ()).graph, traced_of(b, set).graph))
 
 
 @app.command
@@ -106,11 +107,11 @@ def plan(
     if measured is not None:
         from flowrl.report.measured import measured_text
 
-        _tell(measured_text(measured))
+        tell(measured_text(measured))
     elif diff is not None:
-        _tell(plan_difference(str(diff[0]), str(diff[1]), sets))
+        tell(plan_difference(str(diff[0]), str(diff[1]), sets))
     elif file is not None:
-        _tell((plan_json if json else plan_text)(str(file), sets))
+        tell((plan_json if json else plan_text)(str(file), sets))
     else:
         hint = "`flowrl plan FILE`, `flowrl plan --diff A B`, or `flowrl plan --measured FOLDER`"
         raise RunFileError("expected a run file to plan", hint=hint)
@@ -150,7 +151,7 @@ def simulate(
     from flowrl.report.simulation import simulation_text
 
     sets = settings(cluster, lengths, profile, set)
-    _tell(simulation_text(str(file), sets, steps, seed, trace, failures, restart))
+    tell(simulation_text(str(file), sets, steps, seed, trace, failures, restart))
 
 
 @app.command
@@ -178,7 +179,7 @@ def profile(
     from flowrl.report.profile import profile_text
 
     sets = settings(cluster, lengths, sets=set)
-    _tell(profile_text(str(file), sets, steps, out, _tell))
+    tell(profile_text(str(file), sets, steps, out, tell))
 
 
 @app.command
@@ -195,7 +196,7 @@ def run(file: Path, /, *, set: Sets = ()) -> None:
 
     folder = run_file(str(file), set).parent
     if (folder / OPS).exists():
-        _tell(measured_text(folder))
+        tell(measured_text(folder))
 
 
 @app.command
@@ -226,14 +227,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except CycloptsError:
         return 2
     return _guarded(lambda: command(*bound.args, **bound.kwargs))
-
-
-def _tell(text: str) -> None:
-    """Print to whoever reads it; one that stops early, such as `head`, has seen enough."""
-    try:
-        print(text, flush=True)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _guarded(command: Callable[[], object]) -> int:

@@ -21,6 +21,7 @@ from flowrl.runtime.loading import Loader, pin_threads
 from flowrl.runtime.role_setup import RoleSetup
 from flowrl.runtime.said import heard
 from flowrl.stages import Lowered
+from flowrl.stdout import tell
 from flowrl.train.opening import EVALUATION, DataOpening, OpenRewards, RewardOpening
 from flowrl.train.prepare import load_tokenizers, lower, role_setup
 
@@ -121,7 +122,7 @@ def eval_checkpoint(
     path: str,
     checkpoint: str,
     sets: tuple[str, ...] = (),
-    say: Callable[[str], None] = print,
+    say: Callable[[str], None] = tell,
 ) -> dict[str, float]:
     """Evaluate a checkpoint as the `[eval]` of a run file says.
 

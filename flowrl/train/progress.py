@@ -9,6 +9,7 @@ from contextlib import contextmanager
 import attrs
 
 from flowrl.runtime.executor import Step
+from flowrl.stdout import tell
 
 PLAIN_EVERY = 5.0
 """Least seconds between plain lines."""
@@ -99,7 +100,7 @@ def _plain() -> Callable[[str, bool], None]:
     def show(text: str, stays: bool) -> None:
         nonlocal last
         if stays or time.monotonic() - last >= PLAIN_EVERY:
-            print(text, flush=True)
+            tell(text)
             last = time.monotonic()
 
     return show
