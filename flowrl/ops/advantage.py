@@ -38,6 +38,7 @@ def group_advantage(
     """
     in_interval("group_advantage", "[0, 1]", ddof=ddof)
     in_interval("group_advantage", "[0, inf)", eps=eps)
+    one_of("group_advantage", "norm_by_std", norm_by_std, (True, False))
     one_of("group_advantage", "nonfinite", nonfinite, ("raise", "exclude"))
     return apply(
         "group_advantages:group_advantage",

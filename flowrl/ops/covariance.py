@@ -3,7 +3,7 @@
 from flowrl.ir.graph import Value
 from flowrl.ir.trace import builder_of
 from flowrl.ops.correction import policy_gradient
-from flowrl.ops.expect import in_interval, refuse
+from flowrl.ops.expect import in_interval, ordered
 from flowrl.ops.tensor import Per, Rule
 
 TOKENS = "f32[..., token]"
@@ -43,12 +43,8 @@ def clip_cov(
     """
     in_interval("clip_cov", "(0, 1]", clip=clip, fraction=fraction)
     in_interval("clip_cov", "(0, inf)", clip_high=clip_high)
-    if low > high:
-        refuse(
-            "clip_cov",
-            f"`low` must not be above `high`; got {low} and {high}",
-            "they are the least and the greatest covariance of a token that may be chosen",
-        )
+    between = "they are the least and the greatest covariance of a token that may be chosen"
+    ordered("clip_cov", low, high, between)
     number = builder_of([new], "clip_cov").number("draw")
     bounds = {"clip": clip, "clip_high": clip_high, "low": low, "high": high}
     return policy_gradient(

@@ -70,12 +70,24 @@ def in_interval(op: str, interval: str, *, hint: str = "", **options: Any) -> No
         before = known and (x <= high if interval[-1] == "]" else x < high)
         if not (after and before):
             least = f"{'at least' if interval[0] == '[' else 'above'} {low:g}"
-            wanted = least if high == inf else f"in {interval}"
+            bounded = least if high == inf else f"in {interval}"
+            wanted = "a number" if low == -inf else bounded
             raise ProgramError(
                 f"{op}: `{name}` must be {wanted}; got {x if known else shown(x)}",
                 where=Location.of_caller().excerpt(),
                 hint=(hint or f"leave `{name}` out for its default") if known else KNOWN,
             )
+
+
+def ordered(op: str, low: Any, high: Any, hint: str) -> None:
+    """Check that two bounds are numbers or None, `low` not above `high`.
+
+    Raises:
+        ProgramError: they aren't.
+    """
+    in_interval(op, "[-inf, inf]", low=low, high=high)
+    if low is not None and high is not None and low > high:
+        refuse(op, f"`low` must not be above `high`; got {low} and {high}", hint)
 
 
 def finite_weights(op: str, weights: Sequence[Any] | None) -> None:
@@ -139,7 +151,7 @@ def per_token(op: str, name: str, x: Any) -> None:
         )
 
 
-def one_of(op: str, name: str, given: Any, allowed: Sequence[str]) -> None:
+def one_of(op: str, name: str, given: Any, allowed: Sequence[object]) -> None:
     """Check that an option is one of the `allowed`, the first of which is its default.
 
     Raises:

@@ -116,6 +116,7 @@ def logprobs(model: Model, rollouts: Any, *, temperature: float | None = None) -
         f32[prompt, sample, token], in nats, of the whole distribution (no top_p, no top_k).
     """
     expect("logprobs", "rollouts", rollouts, *RECORDS)
+    in_interval("logprobs", "(0, inf)", temperature=temperature)
     op = Logprobs(temperature_of(rollouts) if temperature is None else temperature)
     return bind(op, model, rollouts.prompts.context, rollouts.tokens)[0]
 

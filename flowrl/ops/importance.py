@@ -1,7 +1,7 @@
 """What to do about samples of another policy than the one being trained."""
 
 from flowrl.ir.graph import Value
-from flowrl.ops.expect import in_interval, one_of, refuse
+from flowrl.ops.expect import in_interval, one_of, ordered, refuse
 from flowrl.ops.tensor import Per, Rule, apply_many
 
 LEVELS = ("token", "sequence", "geomean")
@@ -78,5 +78,4 @@ def check_weights(op: str, level: str, mode: str, low: float | None, high: float
         )
     if mode != "truncate" and low is None and high is None:
         refuse(op, f"mode={mode!r} needs `low` or `high`; got neither", "without it drops nothing")
-    if low is not None and high is not None and low > high:
-        refuse(op, f"`low` must not be above `high`; got {low} and {high}", "both bound the weight")
+    ordered(op, low, high, "both bound the weight")

@@ -106,6 +106,7 @@ def aggregate(
         ProgramError: there is no such mode, or a horizon is missing or without use.
     """
     one_of("aggregate", "mode", mode, tuple(MODES))
+    one_of("aggregate", "denominator", denominator, ("active", "all"))
     if (horizon is None) == (mode == "seq-mean-token-sum-norm"):
         refuse(
             "aggregate",

@@ -13,6 +13,7 @@ from flowrl.ir.graph import Op, Value
 from flowrl.ir.signature import Signature, TypeRuleError
 from flowrl.ir.trace import bind, builder_of
 from flowrl.ir.types import Origin, TensorType, Type, f32
+from flowrl.ops.expect import ordered
 
 
 class Per(StrEnum):
@@ -267,5 +268,6 @@ def maximum(a: Value | float, b: Value | float) -> Value:
 
 def clip(x: Value, low: float | None = None, high: float | None = None) -> Value:
     """Return the elements of `x`, f32[...], held to [low, high]; None is no bound."""
+    ordered("clip", low, high, "both bound the elements")
     options = {"low": low, "high": high}
     return apply("arithmetic:clip", "f32[...] -> f32[...]", Per.TOKEN, {"x": x}, options)
