@@ -1,4 +1,4 @@
-"""A GPU whose memory has run out, told with what takes less of it."""
+"""Memory that has run out, of a GPU or of the machine, told with what takes less of it."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,19 +7,21 @@ from flowrl.errors import EngineError
 
 ADVICE = " If reserved but unallocated"
 """Where torch's message goes on to its own settings."""
+SAID = ("out of memory", "can't allocate memory")
+"""What messages have of a GPU's memory, by torch, NCCL or vLLM as it wakes; and of a machine's."""
 
 
 def lacks_memory(error: Exception) -> bool:
-    """Whether a GPU has no more memory, by whoever wants it: torch, NCCL, or vLLM as it wakes."""
-    return isinstance(error, RuntimeError) and "out of memory" in str(error)
+    """Whether there is no more memory, by whoever wants it."""
+    return isinstance(error, RuntimeError) and any(said in str(error) for said in SAID)
 
 
 @contextmanager
 def out_of_memory_told() -> Iterator[None]:
-    """Say what takes less memory, where a GPU has no more of it.
+    """Say what takes less memory, where there is no more of it.
 
     Raises:
-        EngineError: a GPU's memory has run out.
+        EngineError: memory has run out.
     """
     try:
         yield
