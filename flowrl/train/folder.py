@@ -25,7 +25,7 @@ def open_folder(folder: Path) -> None:
         RunFileError: it can't be written to, or it has the results of another run.
     """
     left = [path for glob in RESULTS for path in folder.glob(glob)]
-    found = sorted(path.name for path in left if path.is_dir() or path.stat().st_size)
+    found = sorted(path.name for path in left if not _is_empty(path))
     if found:
         more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
         raise RunFileError(
@@ -38,6 +38,11 @@ def open_folder(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         with TemporaryFile(dir=folder):
             pass
+
+
+def _is_empty(path: Path) -> bool:
+    """Whether there is an empty file, and no link to nothing."""
+    return path.exists() and not path.is_dir() and not path.stat().st_size
 
 
 @contextmanager

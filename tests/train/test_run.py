@@ -330,6 +330,14 @@ def test_of_many_results_some_are_named(folder):
         run_file(folder.write("sft"))
 
 
+def test_a_checkpoint_that_is_a_link_to_nothing_is_a_result(folder):
+    (folder.path / "out").mkdir()
+    (folder.path / "out" / "checkpoint").symlink_to("nothing")
+
+    with pytest.raises(RunFileError, match=r"has results already: checkpoint\n"):
+        folder.run("sft")
+
+
 def test_a_folder_that_cannot_be_written_is_known_before_models_load(folder, monkeypatch):
     monkeypatch.setattr("flowrl.stages.Lowered.compile", None)
 
