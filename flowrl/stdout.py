@@ -9,11 +9,14 @@ from flowrl.errors import RunFileError
 def tell(text: str) -> None:
     """Print a text; a reader that stops early, such as `head`, has seen enough.
 
+    A letter that the terminal doesn't have is printed as its number.
+
     Raises:
         RunFileError: it goes to a file that can't be written, as on a full disk.
     """
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     try:
-        print(text, flush=True)
+        print(text.encode(encoding, "backslashreplace").decode(encoding), flush=True)
     except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or it is tried again
         if not isinstance(error, BrokenPipeError):

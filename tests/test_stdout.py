@@ -1,5 +1,6 @@
 """What is printed to a reader that has stopped, and to a disk that is full."""
 
+import io
 import os
 import sys
 
@@ -30,6 +31,15 @@ def test_a_run_goes_on_when_nobody_reads_what_it_prints(folder, unread):  # noqa
     folder.run("sft")
 
     assert [record["step"] for record in folder.records()] == [1, 2, 3]
+
+
+def test_a_letter_that_the_terminal_lacks_is_printed_as_its_number(monkeypatch):
+    printed = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(printed, "latin-1"))
+
+    tell("checkpoint: /runs/größe/模型")
+
+    assert printed.getvalue().decode("latin-1") == "checkpoint: /runs/größe/\\u6a21\\u578b\n"
 
 
 def test_what_is_sent_to_a_full_disk_is_an_error(monkeypatch):
