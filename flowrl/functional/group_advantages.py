@@ -51,12 +51,11 @@ def group_advantage(
     (kept,) = select(used, rewards.flatten())
     by = Groups.of(rewards, groups)
     size = _size(kept, by)
-    kept = kept / by.spread(size)
-    count = by.sum(used.to(kept.dtype))
-    mean = by.spread(by.sum(kept) / count.clamp(min=1))
-    centred = torch.where(used & _varied(rewards.flatten(), used, by), kept - mean, 0.0)
+    counted = used.to(kept.dtype)
+    centred = _centred(kept / by.spread(size), counted, by)
+    centred = torch.where(used & _varied(rewards.flatten(), used, by), centred, 0.0)
     if norm_by_std:
-        std = (by.sum(centred.square()) / (count - ddof).clamp(min=1)).sqrt()
+        std = (by.sum(centred.square()) / (by.sum(counted) - ddof).clamp(min=1)).sqrt()
         centred = centred / by.spread(torch.where(std > 0, std + eps / size, 1.0))
     else:
         centred = centred * by.spread(size)
@@ -70,7 +69,19 @@ def _size(rewards: Tensor, by: Groups) -> Tensor:
     """
     largest = by.max(rewards.abs())
     _, exponent = torch.frexp(largest)
-    return torch.where(largest > 0, torch.ldexp(torch.ones_like(largest), exponent - 1), 1.0)
+    power = torch.ldexp(torch.ones_like(largest), exponent - 1)
+    return torch.where(largest > 0, power.clamp(min=torch.finfo(power.dtype).tiny), 1.0)
+
+
+def _centred(x: Tensor, weights: Tensor, by: Groups) -> Tensor:
+    """Subtract each group's weighted mean.
+
+    Twice: of numbers that are large and close together, the first mean is rounded to their grid.
+    """
+    total = by.sum(weights).clamp(min=1)
+    for _ in range(2):
+        x = x - by.spread(by.sum(weights * x) / total)
+    return x
 
 
 def leave_one_out(rewards: Tensor, *, groups: Tensor | None = None) -> Tensor:
@@ -110,9 +121,7 @@ def opo(rewards: Tensor, token_counts: Tensor, *, groups: Tensor | None = None) 
     by = Groups.of(rewards, groups)
     flat = rewards.flatten()
     size = by.spread(_size(flat, by))
-    weights = token_counts.flatten().to(flat.dtype)
-    baseline = by.sum(weights * (flat / size)) / by.sum(weights).clamp(min=1)
-    centred = (flat / size - by.spread(baseline)) * size
+    centred = _centred(flat / size, token_counts.flatten().to(flat.dtype), by) * size
     varied = _varied(flat, flat.isfinite(), by)
     return torch.where(varied, centred, 0.0).reshape(rewards.shape)
 

@@ -26,7 +26,7 @@ def moments(values: Tensor, mask: Tensor, *, ddof: int = 1) -> tuple[Tensor, Ten
             f"a variance with ddof={ddof} needs more than {ddof} trained tokens; got {len(kept)}"
         )
     mean = kept.mean().clamp(kept.min(), kept.max())  # rounding may put it outside of equal values
-    var = (kept - mean).square().sum() / (len(kept) - ddof)
+    var = _centred(kept, mean).square().sum() / (len(kept) - ddof)
     if not var.isfinite():
         raise ValueError(
             f"the variance of trained tokens is {var.item()}: they are from {kept.min().item():g} "
@@ -69,5 +69,11 @@ def whiten(
         if mode == "scale_only":
             raise ValueError(f"equal values have no scale without eps; all are {mean.item():g}")
         scale = torch.ones_like(scale)
-    white = (kept if mode == "scale_only" else kept - mean) / scale
+    white = (kept if mode == "scale_only" else _centred(kept, mean)) / scale
     return put_back(white + mean if mode == "keep_mean" else white, mask)
+
+
+def _centred(x: Tensor, mean: Tensor) -> Tensor:
+    """Subtract the mean, and what its rounding to the grid of large numbers has left of it."""
+    rest = x - mean
+    return rest - rest.mean()

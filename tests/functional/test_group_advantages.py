@@ -195,3 +195,10 @@ def test_rewards_whose_sums_are_out_of_range_are_compared_too():
     assert_close(leave_one_out(rewards) / small, torch.tensor([[1.5, 1.5, -3.0], [-1.5, 0.0, 1.5]]))
     weighed = gdpo(rewards[..., None], weights=[1e30])
     assert_close(weighed, spread / spread.flatten().std())
+
+
+def test_rewards_that_are_large_and_close_together_are_told_apart():
+    rewards, counts = torch.tensor([[0.125, 0.1875, 0.0]]), torch.tensor([[3, 1, 2]])
+
+    for estimate in (group_advantage, leave_one_out, lambda r: opo(r, counts)):
+        assert_close(estimate(rewards + 1e6), estimate(rewards), rtol=1e-5, atol=1e-6)

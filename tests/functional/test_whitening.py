@@ -22,6 +22,12 @@ def test_a_large_mean_does_not_cancel_in_float32():
     assert whiten(values, mask).tolist() == pytest.approx([-1, 0, 1])
 
 
+def test_values_that_are_large_and_close_together_are_told_apart():
+    values, mask = torch.tensor([0.125, 0.1875, 0.0]), torch.ones(3, dtype=torch.bool)
+
+    torch.testing.assert_close(whiten(values + 1e6, mask), whiten(values, mask))
+
+
 @pytest.mark.parametrize("count", [3, 1000, 30001])
 @pytest.mark.parametrize("value", [0.1, 1000.1, 1e6 + 0.3])
 def test_equal_values_are_whitened_to_0_not_to_the_rounding_of_their_mean(count, value):
