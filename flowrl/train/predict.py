@@ -50,12 +50,13 @@ def plan_as_run(run: RunFile, lowered: Lowered) -> Planned:
     Raises:
         FlowrlError: nothing fits so, or the run is on CPUs and its machines have GPUs.
     """
-    _check_gpus(run, lowered.cluster)
-    return plan_run(run, _staying(run, lowered))[1]
+    planned = plan_run(run, _staying(run, lowered))[1]
+    _check_gpus(run, lowered.cluster, planned.target.machines)
+    return planned
 
 
-def _check_gpus(run: RunFile, cluster: Cluster) -> None:
-    named = {node.gpu.name for node in Machines.parse(run.cluster.machines or "").nodes}
+def _check_gpus(run: RunFile, cluster: Cluster, machines: Machines) -> None:
+    named = {node.gpu.name for node in machines.nodes}
     if named - {"CPU"} and not any(pool.gpus for pool in cluster.pools):
         raise RunFileError(
             f"no pool has GPUs, and `{run.cluster.machines}` has",
