@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -12,6 +11,7 @@ import attrs
 from flowrl.errors import DataError
 from flowrl.ir.plan import Plan
 from flowrl.report.columns import responses, seconds, size, table
+from flowrl.report.files import reading
 from flowrl.train.fit import SAMPLED
 from flowrl.train.op_log import OPS, RECENT
 
@@ -21,6 +21,8 @@ HEAD = (
 )
 UNPREDICTED = {0: "op", 1: "of", 2: "pool", 4: "seconds", 7: "bytes", 9: "memory"}
 """The columns that say something where no plan does, and their names there."""
+
+HINT = "name the folder of a run with all that it wrote"
 
 LEAST = 0.01
 """The share of a step above which an op that no plan predicts has a line of its own, as have
@@ -78,7 +80,7 @@ def measured_text(folder: Path) -> str:
 
 def _lines(folder: Path) -> Iterator[str]:
     steps, ops = _read(folder)
-    with _reading(folder / "plan.json"):
+    with reading(folder / "plan.json", HINT):
         plan = Plan.from_json((folder / "plan.json").read_text())
     predicted = _predicted(plan.forecast)
     beside = f"beside the plan for {plan.machines}" if plan.forecast else "nothing is predicted"
@@ -138,24 +140,9 @@ def _read(folder: Path) -> tuple[int, list[MeasuredOp]]:
     return len(steps), [*(_op(name, of) for name, of in found.items()), _op("", whole)]
 
 
-@contextmanager
-def _reading(file: Path) -> Iterator[None]:
-    """Turn failures to read what a run wrote into errors that name the file.
-
-    Raises:
-        DataError: it isn't there, or was not written to its end.
-    """
-    try:
-        yield
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
-        hint = "name the folder of a run with all that it wrote"
-        raise DataError(f"`{file}` can't be read: {reason}", hint=hint) from error
-
-
 def _records(file: Path) -> list[dict[str, Any]]:
     """Return the records of a file, but for one that is cut off: its run goes on, or was ended."""
-    with _reading(file):
+    with reading(file, HINT):
         return [json.loads(line) for line in file.read_text().rpartition("\n")[0].splitlines()]
 
 

@@ -1,12 +1,12 @@
 """`flowrl profile`: what was measured, beside what was predicted."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryFile
 
 from flowrl.errors import DataError, RunFileError
 from flowrl.report.columns import responses, seconds, table
+from flowrl.report.files import writing
 from flowrl.train.fit import Fit
 from flowrl.train.profile import WARM_UP, profile_run
 
@@ -32,25 +32,12 @@ def profile_text(
         raise RunFileError(f"`--steps {steps}` must be above 0", hint="measure 3 or more")
     if out.is_dir():
         raise DataError(f"`{out}` can't be written: it is a folder", hint=HINT)
-    with _writing(out), TemporaryFile(dir=out.absolute().parent):
+    with writing(out, HINT), TemporaryFile(dir=out.absolute().parent):
         pass  # known before anything is measured
     found = profile_run(file, sets, steps, say)
-    with _writing(out):
+    with writing(out, HINT):
         found.profile.save(out)
     return "\n".join([*_lines(found), f"{out}: plan by `[workload] profile` or `--profile {out}`"])
-
-
-@contextmanager
-def _writing(out: Path) -> Iterator[None]:
-    """Turn failures to write the profile into errors that name its file.
-
-    Raises:
-        DataError: it can't be written.
-    """
-    try:
-        yield
-    except OSError as error:
-        raise DataError(f"`{out}` can't be written: {error.strerror}", hint=HINT) from error
 
 
 def _lines(found: Fit) -> Iterator[str]:

@@ -7,7 +7,8 @@ from pathlib import Path
 from flowrl.compiler.planning import Planned
 from flowrl.config.planned import plan_run
 from flowrl.config.run_file import load_run_file
-from flowrl.errors import DataError, RunFileError
+from flowrl.errors import RunFileError
+from flowrl.report.files import writing
 from flowrl.simulate import RESTART, Failures, Simulation, simulate
 from flowrl.simulate.perfetto import write_trace
 
@@ -47,16 +48,9 @@ def simulation_text(
         _check_ends(plan, failing)
     done = simulate(plan, traced.inputs, steps, seed, failing)
     if trace is not None:
-        _write(done, trace)
+        with writing(trace, "name a file in a folder that exists: `--trace trace.json`"):
+            write_trace(done, trace)
     return "\n".join(_lines(plan, done, seed, trace))
-
-
-def _write(done: Simulation, trace: Path) -> None:
-    try:
-        write_trace(done, trace)
-    except OSError as error:
-        hint = "name a file in a folder that exists: `--trace trace.json`"
-        raise DataError(f"`{trace}` can't be written: {error.strerror}", hint=hint) from error
 
 
 def _check(steps: int, failures: float | None, restart: float) -> None:
